@@ -1,0 +1,82 @@
+//! A Go-style runtime for Rust that records everything it does.
+//!
+//! [`go`] starts a goroutine: a stackful coroutine that a work-stealing scheduler runs on a few threads. [Channels](chan),
+//! [locks](sync), [sleeps](time) and [blocking calls](blocking) suspend the goroutine, not the thread, and the [trace]
+//! says why each one waited, in the format that `go tool trace` opens.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! rt::run(|| {
+//!     let (tx, rx) = rt::chan::bounded(4);
+//!     for i in 0..3 {
+//!         let tx = tx.clone();
+//!         rt::go(move || {
+//!             rt::time::sleep(Duration::from_millis(i));
+//!             tx.send(i).unwrap();
+//!         });
+//!     }
+//!     drop(tx);
+//!     assert_eq!(rx.iter().collect::<Vec<_>>(), [0, 1, 2]);
+//! });
+//! ```
+//!
+//! # What to know
+//!
+//! - **Thread-locals.** A goroutine may go on on another thread after any call into this library. A `thread_local!` that is
+//!   read, kept as a reference and used again after such a call is then another thread's: a data race that the compiler does
+//!   not see. Do not hold a borrow of a thread-local (or anything that hides one, such as a `RefCell` guard from
+//!   inside `with`) across a call that can block; copy what you need out of it. Values that belong to the goroutine go
+//!   into variables or arguments.
+//! - **Guards that are tied to a thread**, such as std's `MutexGuard`, must not be held across such calls either: use
+//!   [`sync::Mutex`].
+//! - **Stacks do not grow.** They are 256 KiB of address space by default; [`Builder::stack_size`] gives more. An overflow ends the
+//!   process with a report.
+//! - **Blocking the thread** (file I/O, C code, a long loop) does not stop the others: the scheduler hands the processor on.
+//!   [`blocking`] makes it do so sooner.
+//! - When [`run`] returns, other goroutines are neither waited for nor unwound.
+#![warn(missing_docs)]
+
+mod prim;
+
+#[cfg(not(loom))]
+pub mod chan;
+#[cfg(not(loom))]
+mod coro;
+#[cfg(not(loom))]
+mod sched;
+#[cfg(not(loom))]
+mod stack;
+#[cfg(not(loom))]
+pub mod sync;
+#[cfg(not(loom))]
+pub mod time;
+#[cfg(not(loom))]
+pub mod trace;
+
+/// The pure protocols, for the model checker.
+#[cfg(loom)]
+#[allow(dead_code)]
+mod sched {
+    mod border;
+    mod searchers;
+    mod state;
+}
+
+#[cfg(not(loom))]
+pub use sched::outside::blocking;
+#[cfg(not(loom))]
+pub use sched::run::{Config, gomaxprocs, run};
+#[cfg(not(loom))]
+pub use sched::spawn::{Builder, go};
+#[cfg(not(loom))]
+pub use sched::task::JoinHandle;
+
+/// Lets other goroutines run; the caller goes to the end of its processor's queue. On a plain thread: the system's yield.
+#[cfg(not(loom))]
+pub fn yield_now() {
+    match sched::park::Inside::enter() {
+        Some(inside) => inside.yield_now(tracer::record::Fixed::Yield),
+        None => std::thread::yield_now(),
+    }
+}

@@ -1,0 +1,13 @@
+//! The ground floor: atomics that loom can replace, the parker, the one thread-local, the scheduler's clock.
+
+pub(crate) mod atomic;
+#[cfg(not(loom))]
+pub(crate) mod parker;
+#[cfg(not(loom))]
+pub(crate) mod rng;
+#[cfg(not(loom))]
+pub(crate) mod spin;
+#[cfg(not(loom))]
+pub(crate) mod tls;
+
+pub(crate) use tracer::barrier;

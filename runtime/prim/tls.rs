@@ -1,0 +1,38 @@
+//! The one `thread_local!` of the runtime: which thread of the program's own this is.
+//!
+//! - After a goroutine migrates, the address of a thread-local computed before is another thread's, at every optimisation
+//!   level. So this file hands out values, never addresses; and nothing that runs on a goroutine's stack calls it: a
+//!   goroutine finds itself through its stack pointer and its M through itself.
+
+use std::cell::Cell;
+
+use crate::sched::foreign::Foreign;
+
+struct Entry(Cell<Option<&'static Foreign>>);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f.retire();
+        }
+    }
+}
+
+thread_local! {
+    static FOREIGN: Entry = const { Entry(Cell::new(None)) };
+}
+
+/// This thread's place in the runtime, made at first use; `None` while the thread is being destroyed.
+#[inline(never)]
+pub(crate) fn foreign() -> Option<&'static Foreign> {
+    FOREIGN
+        .try_with(|e| {
+            if let Some(f) = e.0.get() {
+                return f;
+            }
+            let f = Foreign::adopt();
+            e.0.set(Some(f));
+            f
+        })
+        .ok()
+}

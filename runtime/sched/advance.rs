@@ -1,0 +1,334 @@
+//! The advancer: a goroutine of the runtime's own that starts and stops traces and moves them from one generation to the
+//! next.
+//!
+//! ```text
+//!   start    begin(sink)  stop the world  publish(first)  [ProcsChange, STWBegin]  start the world  [STWEnd]
+//!   advance  every P has a status  census of goroutines  publish(next)  [ProcsChange]  close(old)
+//!   stop     every P has a status  census of goroutines  publish(0)                    close(old, last)
+//! ```
+//!
+//! - V1: before `publish`, every P was named in the old generation (by itself, by a visit, or under the scheduler's lock if
+//!   idle), and every goroutine was named in it or is noted (T5). A running one is named through its M, never noted.
+//! - V2: noted statuses are written after the close, if still nobody named the goroutine. If nobody did, it has not moved
+//!   since, so the note is true.
+//! - V3: a goroutine that is Idle is not announced yet: whoever announces it does so in a later guard, and names it then.
+//! - V4: a start needs a stopped world, because an M with a P does not announce itself while tracing is off. Otherwise a
+//!   move that was made under "off" could fall after the first event that names its goroutine.
+//!
+//! The advancer runs as a goroutine because ProcsChange and STW events need one (T8). Requests come from any thread and
+//! travel through [`submit`]; sysmon reminds it once a second.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tracer::clock::mono_ns;
+use tracer::record::{self, Fixed, NotedStatus, Stats, StreamError};
+use tracer::unwind::{Cache, Regs};
+use tracer::wire::{GoStatus, NO_M};
+
+use crate::sched::SCHED;
+use crate::sched::emit::{self, At};
+use crate::sched::g::{G, SLAB, Wait};
+use crate::sched::p::P;
+use crate::sched::park::{Caller, Inside};
+use crate::sched::state::{Scan, Status};
+use crate::sched::world;
+use crate::sync::waiter::WaitList;
+
+/// How long a generation lasts.
+const GENERATION_NS: u64 = 1_000_000_000;
+/// A generation with more bytes than this ends early, so that little waits for the stream.
+const GENERATION_BYTES: u64 = 32 << 20;
+
+/// An answer that somebody waits for.
+pub(crate) struct Reply<T> {
+    value: Mutex<Option<T>>,
+    done: AtomicBool,
+    waiters: WaitList,
+}
+
+impl<T> Reply<T> {
+    fn new() -> Arc<Reply<T>> {
+        Arc::new(Reply { value: Mutex::new(None), done: AtomicBool::new(false), waiters: WaitList::new() })
+    }
+
+    fn set(&self, value: T) {
+        *self.value.lock() = Some(value);
+        self.done.store(true, Ordering::SeqCst);
+        self.waiters.wake_all();
+    }
+
+    fn wait(&self) -> T {
+        Caller::here().wait_until(&self.waiters, Fixed::Sync, "trace", || self.done.load(Ordering::SeqCst));
+        self.value.lock().take().expect("a reply is taken once")
+    }
+}
+
+enum Request {
+    Start(Box<dyn Write + Send>, Arc<Reply<io::Result<()>>>, Arc<Reply<Result<Stats, StreamError>>>),
+    Stop(Arc<Reply<()>>),
+}
+
+/// What the advancer waits for.
+struct Inbox {
+    requests: Mutex<Vec<Request>>,
+    /// The goroutine, while it waits.
+    waiting: Mutex<Option<&'static G>>,
+    /// Sysmon's reminder.
+    due: AtomicBool,
+}
+
+static INBOX: Inbox = Inbox { requests: Mutex::new(Vec::new()), waiting: Mutex::new(None), due: AtomicBool::new(false) };
+
+/// When the present generation began.
+static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Wakes the advancer if it waits.
+fn nudge() {
+    let waiting = INBOX.waiting.lock().take();
+    if let Some(g) = waiting {
+        Caller::here().wake(crate::sync::waiter::Waiter::Goroutine(g));
+    }
+}
+
+/// Starts a session; returns when events are recorded. The second reply comes when the stream has ended.
+pub(crate) fn start(out: Box<dyn Write + Send>) -> io::Result<Arc<Reply<Result<Stats, StreamError>>>> {
+    let (started, ended) = (Reply::new(), Reply::new());
+    INBOX.requests.lock().push(Request::Start(out, started.clone(), ended.clone()));
+    nudge();
+    started.wait()?;
+    Ok(ended)
+}
+
+/// Ends the session, and waits for its stream.
+pub(crate) fn stop(ended: &Reply<Result<Stats, StreamError>>) -> Result<Stats, StreamError> {
+    let stopped = Reply::new();
+    INBOX.requests.lock().push(Request::Stop(stopped.clone()));
+    nudge();
+    stopped.wait();
+    ended.wait()
+}
+
+/// Sysmon's look: reminds the advancer when the generation is old or large. `now` is CLOCK_MONOTONIC.
+pub(crate) fn remind(now_ns: u64) {
+    if !record::enabled() {
+        return;
+    }
+    let old = now_ns.saturating_sub(BEGAN_NS.load(Ordering::Relaxed)) >= GENERATION_NS;
+    if old || record::fresh_bytes() >= GENERATION_BYTES {
+        INBOX.due.store(true, Ordering::SeqCst);
+        let waiting = INBOX.waiting.lock().take();
+        if let Some(g) = waiting {
+            crate::sched::park::ready_from_outside(crate::sched::sysmon::slot(), g);
+        }
+    }
+}
+
+/// The advancer's life.
+pub(crate) fn main() {
+    let mut cache = Cache::new();
+    loop {
+        let request = {
+            let mut requests = INBOX.requests.lock();
+            if requests.is_empty() { None } else { Some(requests.remove(0)) }
+        };
+        match request {
+            Some(Request::Start(out, started, ended)) => started.set(begin(out, ended)),
+            Some(Request::Stop(stopped)) => {
+                advance(true, &mut cache);
+                stopped.set(());
+            }
+            None if INBOX.due.swap(false, Ordering::SeqCst) => advance(false, &mut cache),
+            None => wait(),
+        }
+    }
+}
+
+/// Parks until there is something to do.
+fn wait() {
+    let inside = Inside::enter().expect("the advancer is a goroutine");
+    let wait = Wait { reason: Fixed::System, kind: "trace requests", object: 0 };
+    inside.park(wait, |_, g| {
+        *INBOX.waiting.lock() = Some(g);
+        // A request that came before nobody was there to be nudged for; so look once more, now that there is.
+        let nothing = INBOX.requests.lock().is_empty() && !INBOX.due.load(Ordering::SeqCst);
+        if nothing {
+            return true;
+        }
+        // Whoever took the goroutine off the inbox readies it; if it is still there, it goes on by itself.
+        INBOX.waiting.lock().take().is_none()
+    });
+}
+
+fn begin(out: Box<dyn Write + Send>, ended: Arc<Reply<Result<Stats, StreamError>>>) -> io::Result<()> {
+    let first = record::begin(out, move |result| ended.set(result))?;
+    // Both take a while the first time; a stopped world is no place for that.
+    tracer::unwind::method();
+    tracer::clock::ticks_per_second();
+    let inside = Inside::enter().expect("the advancer is a goroutine");
+    let stopped = loop {
+        match world::try_stop(&inside) {
+            Some(s) => break s,
+            None => inside.yield_now(Fixed::Yield),
+        }
+    };
+    BEGAN_NS.store(mono_ns(), Ordering::Relaxed);
+    record::publish(first, std::hint::spin_loop);
+    let m = inside.m();
+    {
+        let guard = m.slot.acquire();
+        let mut w = guard.writer().expect("just published");
+        emit::procs_change(&mut w, m, SCHED.ps().len());
+        emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
+    }
+    drop(stopped);
+    if let Some(mut w) = m.slot.acquire().writer() {
+        emit::stw_end(&mut w, m);
+    }
+    Ok(())
+}
+
+fn advance(stop: bool, cache: &mut Cache) {
+    let r#gen = record::generation();
+    if r#gen == 0 || !(stop || record::may_publish(r#gen + 1)) {
+        // Off already; or the stream is behind, and the generation grows until it has caught up.
+        return;
+    }
+    let opened_at = record::opened_at();
+    let inside = Inside::enter().expect("the advancer is a goroutine");
+    name_ps(&inside, r#gen);
+    let noted = census(&inside, r#gen, cache);
+    // The census gave others a turn now and then, and this goroutine may be elsewhere: name where it is now.
+    name_ps(&inside, r#gen);
+    let next = if stop { 0 } else { r#gen + 1 };
+    BEGAN_NS.store(mono_ns(), Ordering::Relaxed);
+    record::publish(next, std::thread::yield_now);
+    let m = inside.m();
+    if let Some(mut w) = m.slot.acquire().writer() {
+        emit::procs_change(&mut w, m, SCHED.ps().len());
+    }
+    // V2
+    let missing: Vec<NotedStatus> =
+        noted.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
+    // SAFETY: publish() has returned; there is one advancer.
+    unsafe { record::close(r#gen, opened_at, &missing, stop) };
+}
+
+/// Sees to it that every P, and what runs on it, was named in `r#gen` (V1).
+fn name_ps(inside: &Inside, r#gen: u64) {
+    for p in SCHED.ps() {
+        let mut turns = 0u32;
+        while !name_p(inside, p, r#gen) {
+            turns += 1;
+            if turns < 50 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+    }
+}
+
+/// Whether `p` and what runs on it has been named. Also names a running goroutine that nobody named.
+fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
+    let me = inside.m();
+    let current_is_named = |m: &crate::sched::m::M| m.current().is_none_or(|g| g.trace.was_traced(r#gen));
+    match p.m() {
+        Some(m) if std::ptr::eq(m, me) => {
+            if let Some(mut w) = me.slot.acquire().writer() {
+                emit::context(&mut w, me);
+            }
+            true
+        }
+        Some(m) => {
+            if p.trace.was_traced(r#gen) && current_is_named(m) {
+                return true;
+            }
+            let Some(visit) = m.border.visit() else { return false };
+            if !m.p().is_some_and(|x| std::ptr::eq(x, p)) {
+                return false;
+            }
+            let guard = me.slot.acquire();
+            // SAFETY: the visit holds m at its border until it is dropped, after the writer.
+            if let Some(mut w) = unsafe { guard.writer_for(&m.slot) } {
+                emit::context(&mut w, m);
+            }
+            drop(guard);
+            drop(visit);
+            true
+        }
+        None => {
+            if p.trace.was_traced(r#gen) {
+                return true;
+            }
+            let inner = SCHED.inner.lock();
+            if !p.idle.load(Ordering::Relaxed) {
+                return false;
+            }
+            // Under the lock it stays idle. The guard's generation is `gen`: only this goroutine moves it.
+            let guard = me.slot.acquire();
+            if let Some(mut w) = guard.writer() {
+                emit::proc_is_idle(&mut w, p);
+            }
+            drop(guard);
+            drop(inner);
+            true
+        }
+    }
+}
+
+/// Notes every goroutine that nobody has named in `r#gen`.
+fn census(inside: &Inside, r#gen: u64, cache: &mut Cache) -> Vec<(&'static G, NotedStatus)> {
+    let mut noted = Vec::new();
+    for (i, g) in SLAB.iter().enumerate() {
+        // S3, for dead slots too: they may come alive with a new identity.
+        g.trace.ready_next(r#gen);
+        if i % 1024 == 1023 && inside.m().preempt.load(Ordering::Relaxed) {
+            inside.yield_now(Fixed::Preempted);
+        }
+        let mut turns = 0u32;
+        while !g.trace.was_traced(r#gen) {
+            match g.state.scan() {
+                Scan::Nothing => break,
+                Scan::Held(status, hold) => {
+                    noted.push((g, note(g, status, r#gen, cache)));
+                    drop(hold);
+                    break;
+                }
+                Scan::Running => {
+                    if let Some(p) = g.last_m().and_then(|m| m.p()) {
+                        name_p(inside, p, r#gen);
+                    }
+                }
+                Scan::Busy => {}
+            }
+            turns += 1;
+            if turns < 50 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+    }
+    noted
+}
+
+/// What is to be written about a goroutine that stands still (its state word is held).
+fn note(g: &'static G, status: Status, r#gen: u64, cache: &mut Cache) -> NotedStatus {
+    let (status, m) = match status {
+        Status::Runnable => (GoStatus::Runnable, NO_M),
+        Status::Waiting => (GoStatus::Waiting, NO_M),
+        Status::Syscall => (GoStatus::Syscall, g.last_m().map_or(NO_M, |m| m.tid())),
+        s => unreachable!("a goroutine in {s:?} cannot be held"),
+    };
+    let stack = match g.stack.get() {
+        // SAFETY: the word is held, so the frame of park() or blocking() that took the registers is alive; the
+        // generation is not closed.
+        Some(s) => unsafe { record::noted_stack(r#gen, g.regs.get(), s.top(), cache) },
+        None => 0,
+    };
+    NotedStatus { g: g.id(), m, status, stack }
+}

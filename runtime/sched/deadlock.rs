@@ -1,0 +1,100 @@
+//! "all goroutines are asleep": nothing runs, nothing will.
+//!
+//! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, and every thread of the process is
+//!   accounted for: Ms that sleep, sysmon, the tracer's reader, and threads that wait in a primitive of ours. Any other
+//!   thread could still send, so then there is no report.
+//! - D2: it must look the same for [`SETTLE_NS`], with no goroutine started meanwhile: a thread that was woken counts as
+//!   awake from the wake-up on, but a goroutine that hands over to a thread may be seen between the two.
+//! - D3: only while somebody waits in `rt::run`: a process that merely keeps goroutines parked in the background is not
+//!   deadlocked.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::sched::life::stackless;
+use crate::sched::{SCHED, dump, foreign};
+use crate::stack::arena::ARENA;
+
+/// How long a state without progress is watched before it is called a deadlock.
+const SETTLE_NS: u64 = 30_000_000;
+
+/// Callers that wait in `rt::run`.
+pub(crate) static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+/// Watches an idle scheduler.
+pub(crate) struct Watch {
+    since: Option<(u64, u32)>,
+    settled: bool,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Watch {
+        Watch { since: None, settled: false }
+    }
+
+    /// Something runs.
+    pub(crate) fn reset(&mut self) {
+        self.since = None;
+        self.settled = false;
+    }
+
+    /// Whether the idle state was looked at for long enough to know that it is no deadlock.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// All Ps are idle at `now`.
+    pub(crate) fn look(&mut self, now: u64) {
+        let slices = SCHED.ps().iter().fold(0u32, |n, p| n.wrapping_add(p.slices.load(Ordering::Relaxed)));
+        match self.since {
+            Some((since, s)) if s == slices => {
+                if now - since >= SETTLE_NS && !self.settled {
+                    self.settled = true;
+                    if is_deadlock() {
+                        report();
+                    }
+                }
+            }
+            _ => {
+                self.since = Some((now, slices));
+                self.settled = false;
+            }
+        }
+    }
+}
+
+/// D1, D3.
+fn is_deadlock() -> bool {
+    if RUNS.load(Ordering::SeqCst) == 0 || SCHED.has_work() || SCHED.next_timer_ns() != u64::MAX {
+        return false;
+    }
+    let sleeping_ms = {
+        let inner = SCHED.inner.lock();
+        let asleep = inner.idle_ms.len() + usize::from(inner.poller_m.is_some());
+        if asleep != inner.ms {
+            return false;
+        }
+        asleep
+    };
+    let ours = sleeping_ms + 1 + tracer::record::reader_threads() + foreign::asleep();
+    threads().is_some_and(|n| n == ours)
+}
+
+/// Threads of this process; `None` where nobody can tell, and then there is no report.
+fn threads() -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    return std::fs::read_dir("/proc/self/task").ok().map(Iterator::count);
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+fn report() -> ! {
+    crate::trace::finish_for_exit();
+    let mut text = String::from("fatal error: all goroutines are asleep - deadlock!\n");
+    if stackless() != 0 {
+        text.push_str(&format!("{} goroutines wait for a stack ({} are in use)\n", stackless(), ARENA.live()));
+    }
+    text.push('\n');
+    text.push_str(&dump::all());
+    eprint!("{text}");
+    std::process::exit(2);
+}

@@ -1,0 +1,321 @@
+//! The search for the next goroutine, and what an M does when there is none.
+//!
+//! The order, one step per line in [`find`]: every 61st time the global queue first, so that two goroutines that keep
+//! readying each other cannot starve it; due timers; the next slot; the own queue; a share of the global queue; others' queues, in
+//! random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
+//! more (I2), and the M sleeps.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use tracer::clock::mono_ns;
+
+use crate::sched::SCHED;
+use crate::sched::emit;
+use crate::sched::g::{G, GList};
+use crate::sched::life::world_runs;
+use crate::sched::m::{M, Own};
+use crate::sched::p::{HeldP, P};
+use crate::sched::park::Inside;
+use crate::sched::state::Status;
+use crate::sched::wake::{wake_claimed, wake_searcher};
+use crate::sched::world;
+
+/// A goroutine to run, and whether it begins a new time slice.
+pub(crate) type Found = (&'static G, bool);
+
+/// How often the global queue comes first. A prime, so that it does not beat with the program's own period.
+const GLOBAL_FIRST: u32 = 61;
+
+/// How long a lone searcher goes on before its M sleeps: waking it again would cost more.
+const SPIN_NS: u64 = 30_000;
+
+/// Finds a goroutine, sleeping as long as there is none. On return `m` has a P.
+pub(crate) fn find(m: &'static M) -> Found {
+    // SAFETY: `own` is touched on the M's own stack only, and by one function at a time: nothing below calls find().
+    let own = unsafe { &mut *m.own.get() };
+    loop {
+        if m.p().is_none() {
+            sleep(m, own);
+        }
+        if !world_runs() {
+            world::stop_here(m);
+        }
+        if let Some(found) = find_once(m, own) {
+            if let Some(s) = own.searching.take()
+                && let Some(next) = SCHED.searchers.found(s)
+            {
+                wake_claimed(next);
+            }
+            return announce(m, found);
+        }
+        give_up(m, own);
+    }
+}
+
+/// A goroutine that a thread without a P made is announced by the M that takes it.
+#[inline]
+fn announce(m: &'static M, found: Found) -> Found {
+    let g = found.0;
+    if g.state.status() == Status::Idle {
+        let guard = m.slot.acquire_if_on();
+        if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+            let o = g.origin.get().expect("a new goroutine has an origin");
+            emit::go_create(&mut w, m, g, o.start, o.at, emit::At::nowhere());
+        }
+        g.state.create();
+    }
+    found
+}
+
+fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
+    let p = m.must_p();
+    own.tick = own.tick.wrapping_add(1);
+    if own.tick.is_multiple_of(GLOBAL_FIRST)
+        && let Some(g) = SCHED.global.pop()
+    {
+        return Some((g, true));
+    }
+    // Reading the clock costs as much as a switch: with work at hand, look at the timers every eighth time.
+    if p.timers.next_ns() != u64::MAX && (own.tick.is_multiple_of(8) || !p.has_work()) {
+        run_timers(m, p);
+    }
+    if let Some(g) = p.take_next() {
+        return Some((g, false));
+    }
+    if let Some(g) = p.take_front() {
+        return Some((g, true));
+    }
+    if let Some(g) = SCHED.global.pop_batch(p, SCHED.ps().len()) {
+        if p.has_work() {
+            wake_searcher();
+        }
+        return Some((g, true));
+    }
+    search(m, own).map(|g| (g, true))
+}
+
+/// Looks at other Ps, for a while.
+fn search(m: &'static M, own: &mut Own) -> Option<&'static G> {
+    let ps = SCHED.ps();
+    if ps.len() == 1 {
+        return None;
+    }
+    if own.searching.is_none() {
+        own.searching = Some(SCHED.searchers.join());
+    }
+    let mut until = 0;
+    loop {
+        for pass in 0..4 {
+            if let Some(g) = steal(m, own, pass == 3) {
+                return Some(g);
+            }
+            if !world_runs() {
+                return None;
+            }
+        }
+        if let Some(g) = SCHED.global.pop() {
+            return Some(g);
+        }
+        let now = mono_ns();
+        if until == 0 {
+            until = now + SPIN_NS;
+        }
+        if now >= until || !SCHED.searchers.is_alone() {
+            return None;
+        }
+        for _ in 0..32 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// One pass over all other Ps.
+fn steal(m: &'static M, own: &mut Own, last: bool) -> Option<&'static G> {
+    let p = m.must_p();
+    let ps = SCHED.ps();
+    let start = own.rng.below(ps.len());
+    for i in 0..ps.len() {
+        let victim = &ps[(start + i) % ps.len()];
+        if victim.id == p.id {
+            continue;
+        }
+        if last && victim.timers.next_ns() != u64::MAX {
+            // Its goroutines become ready here, where somebody has time for them.
+            run_timers(m, victim);
+            if let Some(g) = p.take_next().or_else(|| p.take_front()) {
+                return Some(g);
+            }
+        }
+        if let Some((g, more)) = p.steal_from(victim) {
+            record_steal(m, p, victim, more + 1);
+            return Some(g);
+        }
+        if last && let Some(g) = P::steal_next(victim) {
+            record_steal(m, p, victim, 1);
+            return Some(g);
+        }
+    }
+    None
+}
+
+fn record_steal(m: &'static M, thief: &P, victim: &P, count: usize) {
+    if let Some(guard) = m.slot.acquire_if_on()
+        && let Some(mut w) = guard.writer()
+    {
+        emit::steal(&mut w, thief, victim, count);
+    }
+}
+
+/// Readies the sleepers of `from` whose time has come; they queue up on `m`'s P.
+pub(crate) fn run_timers(m: &'static M, from: &P) {
+    let now = mono_ns();
+    if from.timers.next_ns() > now {
+        return;
+    }
+    let mut due = GList::new();
+    from.timers.take_due(now, &mut due);
+    let p = m.must_p();
+    let many = due.len() > 1;
+    while let Some(g) = due.pop_front() {
+        {
+            let guard = m.slot.acquire_if_on();
+            g.state.ready();
+            if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+                emit::go_unblock(&mut w, Some(m), g, emit::At::nowhere());
+            }
+        }
+        p.put_back(g);
+    }
+    if many {
+        wake_searcher();
+    }
+}
+
+/// Nothing to do: the P goes to the idle list, and everything is looked at once more (I2).
+fn give_up(m: &'static M, own: &mut Own) {
+    if !world_runs() {
+        // Keep the P: find() stops with it.
+        return;
+    }
+    let searching = own.searching.take().unwrap_or_else(|| SCHED.searchers.join());
+    SCHED.put_idle_p(stop_p(m));
+    SCHED.searchers.give_up(searching);
+    if (SCHED.has_work() || timer_is_due())
+        && let Some(p) = SCHED.take_idle_p()
+    {
+        start_p(m, p);
+        own.searching = Some(SCHED.searchers.join());
+    }
+}
+
+fn timer_is_due() -> bool {
+    let next = SCHED.next_timer_ns();
+    next != u64::MAX && next <= mono_ns()
+}
+
+/// Parts `m` from its P, with the event.
+pub(crate) fn stop_p(m: &'static M) -> HeldP {
+    let guard = m.slot.acquire_if_on();
+    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+        emit::proc_stop(&mut w, m);
+    }
+    let p = m.clear_p();
+    drop(guard);
+    p
+}
+
+/// Binds `m` to a P, with the event.
+pub(crate) fn start_p(m: &'static M, p: HeldP) {
+    let guard = m.slot.acquire_if_on();
+    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+        emit::proc_start(&mut w, p.p());
+    }
+    m.set_p(p);
+}
+
+/// Sleeps until somebody comes with a P, or, as the one in the poller, until a timer is due and a P is idle.
+fn sleep(m: &'static M, own: &mut Own) {
+    loop {
+        let mut inner = SCHED.inner.lock();
+        if inner.poller_m.is_none() {
+            inner.poller_m = Some(m);
+            drop(inner);
+            sleep_in_poller(m);
+            let mut inner = SCHED.inner.lock();
+            if inner.poller_m.is_some_and(|x| std::ptr::eq(x, m)) {
+                inner.poller_m = None;
+            }
+        } else {
+            inner.idle_ms.push(m);
+            drop(inner);
+            wake_poller_for_timers();
+            let assigned = loop {
+                if let Some(a) = m.take_assigned() {
+                    break a;
+                }
+                m.parker.park();
+            };
+            start_p(m, assigned.0);
+            own.searching = assigned.1;
+            return;
+        }
+        if let Some((p, searching)) = m.take_assigned() {
+            start_p(m, p);
+            own.searching = searching;
+            return;
+        }
+        // A time-out, or a wake-up that was for the timers: look, if a P is free.
+        if let Some(p) = SCHED.take_idle_p() {
+            start_p(m, p);
+            own.searching = Some(SCHED.searchers.join());
+            return;
+        }
+    }
+}
+
+fn sleep_in_poller(m: &'static M) {
+    // Between becoming the poller's M and the wait somebody may have taken it off: then a wake is pending.
+    loop {
+        let next = SCHED.next_timer_ns();
+        let timeout = if next == u64::MAX {
+            None
+        } else {
+            Some(Duration::from_nanos(next.saturating_sub(mono_ns())))
+        };
+        POLL_UNTIL.store(next, Ordering::SeqCst);
+        // ORDER: SeqCst; pairs with the fence in Searchers::give_up(): a timer that was added before its P went idle is
+        // seen now, or its M sees POLL_UNTIL.
+        fence(Ordering::SeqCst);
+        if SCHED.next_timer_ns() < next {
+            continue;
+        }
+        if let Err(e) = SCHED.poller().wait(timeout) {
+            // Out of kernel memory, most likely: go on without sleeping too deeply.
+            eprintln!("gort: waiting for events failed: {e}");
+            m.parker.park_timeout(Duration::from_millis(1));
+        }
+        POLL_UNTIL.store(0, Ordering::SeqCst);
+        return;
+    }
+}
+
+/// Until when the M in the poller sleeps; 0 when none does.
+static POLL_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// After a P with timers went idle: the M in the poller may sleep too long for them.
+pub(crate) fn wake_poller_for_timers() {
+    let next = SCHED.next_timer_ns();
+    if next < POLL_UNTIL.load(Ordering::SeqCst) {
+        SCHED.waker().wake();
+    }
+}
+
+/// Suspends the calling goroutine until `when_ns` on CLOCK_MONOTONIC.
+pub(crate) fn sleep_until(inside: &Inside, when_ns: u64) {
+    let wait = crate::sched::g::Wait { reason: tracer::record::Fixed::Sleep, kind: "", object: 0 };
+    inside.park(wait, move |m, g| {
+        m.must_p().timers.add(when_ns, g);
+        true
+    });
+}

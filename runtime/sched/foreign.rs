@@ -1,0 +1,92 @@
+//! Threads that are not the runtime's: they use channels, locks and `go` too, and wait on a futex.
+//!
+//! - F1: a thread's place is made at its first use of the runtime, given back when the thread ends, and reused. It is never
+//!   freed, so a wake-up that comes late touches live memory.
+//! - F2: `asleep` is set while the thread waits in a primitive of ours, and cleared by whoever wakes it, before the wake-up:
+//!   for the deadlock report, which must know whether any thread is left that could wake a goroutine.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tracer::record::{self, Slot};
+
+use crate::prim::parker::Parker;
+
+/// One such thread.
+pub(crate) struct Foreign {
+    pub(crate) slot: Slot,
+    pub(crate) parker: Parker,
+    asleep: AtomicBool,
+}
+
+static FREE: Mutex<Vec<&'static Foreign>> = Mutex::new(Vec::new());
+static ASLEEP: AtomicUsize = AtomicUsize::new(0);
+
+impl Foreign {
+    /// A place for the calling thread.
+    pub(crate) fn adopt() -> &'static Foreign {
+        let tid = thread_id();
+        if let Some(f) = FREE.lock().pop() {
+            f.slot.set_m_id(tid);
+            return f;
+        }
+        let f: &'static Foreign = Box::leak(Box::new(Foreign {
+            slot: Slot::new(tid),
+            parker: Parker::new(),
+            asleep: AtomicBool::new(false),
+        }));
+        record::register(&f.slot);
+        f
+    }
+
+    /// The thread ends (or needs its place no more).
+    pub(crate) fn retire(&'static self) {
+        self.slot.retire();
+        FREE.lock().push(self);
+    }
+
+    /// Sleeps until `done` says so; [`Foreign::wake`] makes it look again.
+    pub(crate) fn sleep_until(&self, done: impl Fn() -> bool) {
+        if done() {
+            return;
+        }
+        ASLEEP.fetch_add(1, Ordering::SeqCst);
+        self.asleep.store(true, Ordering::SeqCst);
+        while !done() {
+            self.parker.park();
+        }
+        self.count_awake();
+    }
+
+    /// Wakes the thread, after what it waits for was made true.
+    pub(crate) fn wake(&self) {
+        // F2: from now on it counts as awake, though it may take a while to run.
+        self.count_awake();
+        self.parker.unpark();
+    }
+
+    fn count_awake(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            ASLEEP.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Threads of the program's own that wait in a primitive.
+pub(crate) fn asleep() -> usize {
+    ASLEEP.load(Ordering::SeqCst)
+}
+
+/// The calling thread's id as the kernel shows it.
+pub(crate) fn thread_id() -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: gettid has no arguments and cannot fail.
+        unsafe { libc::syscall(libc::SYS_gettid) as u64 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+}

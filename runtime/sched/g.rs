@@ -1,0 +1,276 @@
+//! G: a goroutine, and the slab that all of them live in.
+//!
+//! - N1: a G's slot is never freed, so a reference to one is good for ever; its id tells whether it is still the same
+//!   goroutine. Slots are reused.
+//! - N2: who may touch the cells: the M that runs it (or that M's visitor) while Running; whoever holds SCAN otherwise;
+//!   its maker while Idle.
+
+use std::cell::{Cell, UnsafeCell};
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tracer::record::{Fixed, ResourceState, Start};
+use tracer::unwind::Regs;
+
+use crate::sched::m::M;
+use crate::sched::state::StateWord;
+use crate::sched::task::RawTask;
+use crate::stack::Class;
+use crate::stack::header::StackRef;
+
+/// What a waiting goroutine waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// Go's word for it.
+    pub(crate) reason: Fixed,
+    /// What kind of object, for people.
+    pub(crate) kind: &'static str,
+    /// The object's address, 0 if there is none.
+    pub(crate) object: usize,
+}
+
+/// Where a goroutine comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) start: &'static Start,
+    pub(crate) at: &'static Location<'static>,
+    /// The goroutine that made it, 0 for a thread.
+    pub(crate) creator: u64,
+}
+
+/// A goroutine.
+#[repr(align(64))]
+pub(crate) struct G {
+    pub(crate) state: StateWord,
+    pub(crate) trace: ResourceState,
+    id: AtomicU64,
+    /// The M that runs it.
+    m: AtomicPtr<M>,
+    pub(crate) stack: Cell<Option<StackRef>>,
+    pub(crate) class: Cell<Class>,
+    /// The next in the one list that holds it.
+    pub(crate) link: Cell<Option<&'static G>>,
+    pub(crate) task: Cell<Option<RawTask>>,
+    pub(crate) wait: Cell<Wait>,
+    /// Where it stands while it is parked or in a declared blocking call.
+    pub(crate) regs: Cell<Regs>,
+    /// The generation in which its name was last written.
+    pub(crate) labelled_in: Cell<u64>,
+    /// One of the runtime's own, which does not keep a program alive.
+    pub(crate) system: Cell<bool>,
+    pub(crate) name: UnsafeCell<Option<Arc<str>>>,
+    pub(crate) origin: Cell<Option<Origin>>,
+}
+
+// SAFETY: the cells follow N2; the state word's transitions carry acquire and release.
+unsafe impl Sync for G {}
+
+const NOT_WAITING: Wait = Wait { reason: Fixed::Forever, kind: "", object: 0 };
+
+impl G {
+    fn empty() -> G {
+        G {
+            state: StateWord::new(),
+            trace: ResourceState::new(),
+            id: AtomicU64::new(0),
+            m: AtomicPtr::new(std::ptr::null_mut()),
+            stack: Cell::new(None),
+            class: Cell::new(Class::DEFAULT),
+            link: Cell::new(None),
+            task: Cell::new(None),
+            wait: Cell::new(NOT_WAITING),
+            regs: Cell::new(Regs::default()),
+            labelled_in: Cell::new(0),
+            system: Cell::new(false),
+            name: UnsafeCell::new(None),
+            origin: Cell::new(None),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// The M that runs it. Only its own code, which is running, may rely on the answer.
+    #[inline]
+    pub(crate) fn m(&self) -> &'static M {
+        // SAFETY: set before the goroutine first ran; Ms are never freed.
+        unsafe { &*self.m.load(Ordering::Relaxed) }
+    }
+
+    /// The M that runs it or ran it last, for others to verify.
+    pub(crate) fn last_m(&self) -> Option<&'static M> {
+        // SAFETY: null or an M, which is never freed.
+        unsafe { self.m.load(Ordering::Acquire).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_m(&self, m: &'static M) {
+        self.m.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
+    }
+
+    /// Its name, if it has one.
+    ///
+    /// # Safety
+    ///
+    /// N2.
+    pub(crate) unsafe fn name(&self) -> Option<&Arc<str>> {
+        // SAFETY: passed on to the caller; the name is written while Idle only.
+        unsafe { (*self.name.get()).as_ref() }
+    }
+
+    /// Makes the slot a new goroutine: Dead -> Idle. The caller took it from a free list.
+    pub(crate) fn recycle(&self, id: u64) {
+        self.state.claim();
+        self.id.store(id, Ordering::Relaxed);
+        self.labelled_in.set(0);
+        self.system.set(false);
+        debug_assert!(self.stack.get().is_none() && self.link.get().is_none());
+    }
+}
+
+/// An intrusive first-in-first-out list through `G::link`.
+#[derive(Default)]
+pub(crate) struct GList {
+    head: Option<&'static G>,
+    tail: Option<&'static G>,
+    len: usize,
+}
+
+impl GList {
+    pub(crate) const fn new() -> GList {
+        GList { head: None, tail: None, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    pub(crate) fn push_back(&mut self, g: &'static G) {
+        debug_assert!(g.link.get().is_none(), "goroutine {} is on a list already", g.id());
+        match self.tail.replace(g) {
+            Some(t) => t.link.set(Some(g)),
+            None => self.head = Some(g),
+        }
+        self.len += 1;
+    }
+
+    pub(crate) fn push_front(&mut self, g: &'static G) {
+        debug_assert!(g.link.get().is_none(), "goroutine {} is on a list already", g.id());
+        g.link.set(self.head.replace(g));
+        if self.tail.is_none() {
+            self.tail = Some(g);
+        }
+        self.len += 1;
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<&'static G> {
+        let g = self.head?;
+        self.head = g.link.take();
+        if self.head.is_none() {
+            self.tail = None;
+        }
+        self.len -= 1;
+        Some(g)
+    }
+
+    /// Moves everything from `other` to the back.
+    pub(crate) fn append(&mut self, other: &mut GList) {
+        let Some(head) = other.head.take() else { return };
+        match self.tail {
+            Some(t) => t.link.set(Some(head)),
+            None => self.head = Some(head),
+        }
+        self.tail = other.tail.take();
+        self.len += std::mem::take(&mut other.len);
+    }
+}
+
+// SAFETY: a list is a set of references to Gs, whose ownership moves with it.
+unsafe impl Send for GList {}
+
+const CHUNK: usize = 512;
+const CHUNKS_MAX: usize = 1 << 17;
+
+/// All goroutine slots there are.
+pub(crate) struct Slab {
+    chunks: [AtomicPtr<[G; CHUNK]>; CHUNKS_MAX],
+    /// Slots made so far.
+    len: AtomicUsize,
+    free: Mutex<GList>,
+    next_id: AtomicU64,
+}
+
+pub(crate) static SLAB: Slab = Slab {
+    chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS_MAX],
+    len: AtomicUsize::new(0),
+    free: Mutex::new(GList::new()),
+    next_id: AtomicU64::new(1),
+};
+
+/// Ids are handed to Ps in blocks of so many.
+pub(crate) const ID_BLOCK: u64 = 32;
+
+impl Slab {
+    /// A block of [`ID_BLOCK`] ids.
+    pub(crate) fn ids(&self) -> u64 {
+        self.next_id.fetch_add(ID_BLOCK, Ordering::Relaxed)
+    }
+
+    /// Takes up to `n` free slots, making more if there are none.
+    pub(crate) fn take(&self, n: usize, into: &mut GList) {
+        let mut free = self.free.lock();
+        if free.is_empty() {
+            self.grow(&mut free);
+        }
+        for _ in 0..n {
+            let Some(g) = free.pop_front() else { break };
+            into.push_front(g);
+        }
+    }
+
+    /// Gives slots back.
+    pub(crate) fn put(&self, list: &mut GList) {
+        self.free.lock().append(list);
+    }
+
+    fn grow(&self, free: &mut GList) {
+        let i = self.len.load(Ordering::Relaxed) / CHUNK;
+        assert!(i < CHUNKS_MAX, "more than {} goroutines", CHUNK * CHUNKS_MAX);
+        let chunk: Box<[G; CHUNK]> = (0..CHUNK)
+            .map(|_| G::empty())
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("a chunk has CHUNK slots"));
+        let chunk = Box::leak(chunk);
+        self.chunks[i].store(chunk, Ordering::Release);
+        self.len.store((i + 1) * CHUNK, Ordering::Release);
+        for g in chunk.iter() {
+            free.push_back(g);
+        }
+    }
+
+    /// Slots there are now; those made later are not in [`Slab::get`]'s range yet.
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Slot `i`, below [`Slab::len`].
+    pub(crate) fn get(&self, i: usize) -> &'static G {
+        let chunk = self.chunks[i / CHUNK].load(Ordering::Acquire);
+        // SAFETY: i is below len(), so the chunk was stored before; chunks are leaked.
+        unsafe { &(*chunk)[i % CHUNK] }
+    }
+
+    /// All slots, dead ones too.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static G> + '_ {
+        (0..self.len()).map(|i| self.get(i))
+    }
+}

@@ -1,0 +1,143 @@
+//! A goroutine's life between the scheduler's hands: first instruction, last instruction, and one turn on an M.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::coro;
+use crate::sched::emit;
+use crate::sched::g::{G, GList};
+use crate::sched::m::{After, M};
+use crate::sched::outside;
+use crate::sched::park::Inside;
+use crate::sched::wake::wake_searcher;
+use crate::sched::{SCHED, queue};
+use crate::stack::arena::ARENA;
+
+/// The whole life of a goroutine on its own stack. Entered and left inside the runtime.
+pub(crate) fn main(g: &'static G) {
+    Inside::resumed(g).leave_at_once();
+    let task = g.task.take().expect("a goroutine that starts has a task");
+    // SAFETY: taken, so once; outside; on the goroutine's stack. It catches panics.
+    unsafe { task.run() };
+    let inside = Inside::enter().expect("still on the goroutine's stack");
+    let m = inside.m();
+    let guard = m.slot.acquire_if_on();
+    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+        emit::go_destroy(&mut w, m);
+    }
+    g.state.destroy();
+    drop(guard);
+    m.set_current(None);
+    m.after.set(Some(After::Destroy(g)));
+    // The M stays inside: it is the scheduler's turn.
+    std::mem::forget(inside);
+}
+
+/// Goroutines that were to run for the first time when no stack could be had.
+static STACKLESS: Mutex<GList> = Mutex::new(GList::new());
+/// How many those are.
+static STACKLESS_LEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs a goroutine on `m` until it gives the M back. `fresh` begins a new time slice.
+pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
+    let p = m.must_p();
+    let stack = match g.stack.get() {
+        Some(s) => s,
+        None => match p.take_stack(g.class.get()) {
+            Ok(s) => {
+                s.header().g.set(Some(g));
+                g.stack.set(Some(s));
+                s
+            }
+            Err(_) => {
+                // It stays Runnable until a stack comes back. Spawning asks the arena first, so the error is told there.
+                let mut list = STACKLESS.lock();
+                list.push_back(g);
+                STACKLESS_LEN.store(list.len(), Ordering::Relaxed);
+                return;
+            }
+        },
+    };
+    g.set_m(m);
+    if fresh {
+        p.slices.store(p.slices.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        m.preempt.store(false, Ordering::Relaxed);
+    }
+    if let Some(guard) = m.slot.acquire_if_on() {
+        g.state.start();
+        if let Some(mut w) = guard.writer() {
+            emit::go_start(&mut w, m, g);
+        }
+    } else {
+        g.state.start();
+    }
+    m.set_current(Some(g));
+    // SAFETY: this M owns the goroutine (Running) and with it its stack, which is suspended or new (C2).
+    unsafe { coro::resume(stack) };
+    let after = m.after.take().expect("a goroutine that switches says why");
+    afterwards(m, after);
+}
+
+/// What is left to do when a goroutine has switched back. By now `m` may have no P ([`After::NoP`]).
+fn afterwards(m: &'static M, after: After) {
+    match after {
+        After::Park(c) => {
+            // SAFETY: K2: the goroutine is suspended in the park that made the closure; called once.
+            let published = unsafe { (c.call)(c.data, m, c.g) };
+            if !published {
+                // K3: nobody else knows of it.
+                let guard = m.slot.acquire_if_on();
+                c.g.state.ready();
+                if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+                    emit::go_unblock(&mut w, Some(m), c.g, emit::At::nowhere());
+                }
+                drop(guard);
+                m.must_p().put_next(c.g);
+            }
+        }
+        After::Yield(g) => m.must_p().put_back(g),
+        After::Preempt(g) => queue::submit_global(g),
+        After::Destroy(g) => bury(m, g),
+        After::NoP(g) => outside::queue_up(m, g),
+    }
+}
+
+/// Takes back a dead goroutine's stack and slot.
+fn bury(m: &'static M, g: &'static G) {
+    let p = m.must_p();
+    let stack = g.stack.take().expect("a goroutine that ran has a stack");
+    stack.header().g.set(None);
+    let wanted = stackless() != 0;
+    if wanted { ARENA.put(stack) } else { p.put_stack(stack) }
+    // SAFETY: N2: the goroutine is dead and its slot on no list.
+    unsafe { *g.name.get() = None };
+    g.origin.set(None);
+    p.free_g(g);
+    if wanted {
+        feed_stackless(m);
+    }
+}
+
+/// A stack is free again: lets one of those who wait for one try.
+#[cold]
+fn feed_stackless(m: &'static M) {
+    let mut list = STACKLESS.lock();
+    let Some(g) = list.pop_front() else { return };
+    STACKLESS_LEN.store(list.len(), Ordering::Relaxed);
+    drop(list);
+    m.must_p().put_back(g);
+    wake_searcher();
+}
+
+/// Goroutines that wait for a stack.
+#[inline]
+pub(crate) fn stackless() -> usize {
+    STACKLESS_LEN.load(Ordering::Relaxed)
+}
+
+/// Whether the calling M may go on with goroutines: the world is not being stopped.
+#[inline]
+pub(crate) fn world_runs() -> bool {
+    !SCHED.stopping.load(Ordering::Relaxed)
+}

@@ -1,0 +1,158 @@
+//! M: an OS thread of the runtime.
+//!
+//! - M1: an M is never freed and its thread never ends: an idle one sleeps. At most `max_threads` are made.
+//! - M2: `p` and `current` belong to the M while inside and to its visitor in VISITED (see [`crate::sched::border`]).
+//! - M3: an M that sleeps is woken with a P in `next_p`, by whoever took it off the idle list.
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use tracer::record::Slot;
+
+use crate::prim::parker::Parker;
+use crate::prim::rng::Rng;
+use crate::sched::border::Border;
+use crate::sched::foreign::thread_id;
+use crate::sched::g::G;
+use crate::sched::p::{HeldP, P};
+use crate::sched::searchers::Searching;
+
+/// What an M does after a goroutine has switched back to it.
+pub(crate) enum After {
+    /// The goroutine is Waiting: publish it.
+    Park(Commit),
+    /// The goroutine is Runnable: put it at the end of this P's queue.
+    Yield(&'static G),
+    /// The goroutine is Runnable and had its time: put it at the end of the global queue.
+    Preempt(&'static G),
+    /// The goroutine is Dead: take back its stack and slot.
+    Destroy(&'static G),
+    /// The goroutine came back from outside and has no P.
+    NoP(&'static G),
+}
+
+/// A closure on the parked goroutine's stack, by its address.
+pub(crate) struct Commit {
+    pub(crate) g: &'static G,
+    pub(crate) call: unsafe fn(*mut (), &'static M, &'static G) -> bool,
+    pub(crate) data: *mut (),
+}
+
+/// An OS thread of the runtime.
+#[repr(align(128))]
+pub(crate) struct M {
+    pub(crate) border: Border,
+    /// Somebody wants the goroutine off this M at its next crossing.
+    pub(crate) preempt: AtomicBool,
+    p: AtomicPtr<P>,
+    current: AtomicPtr<G>,
+    pub(crate) after: Cell<Option<After>>,
+    pub(crate) slot: Slot,
+    pub(crate) parker: Parker,
+    next_p: AtomicPtr<P>,
+    /// The M was woken to search (its counter is set already).
+    next_searching: Cell<Option<Searching>>,
+    pub(crate) own: UnsafeCell<Own>,
+    tid: AtomicU64,
+}
+
+/// What only the M's own stack touches.
+pub(crate) struct Own {
+    pub(crate) rng: Rng,
+    pub(crate) tick: u32,
+    pub(crate) searching: Option<Searching>,
+}
+
+// SAFETY: the cells follow M2 and M3; `own` is touched by the M's thread alone.
+unsafe impl Sync for M {}
+// SAFETY: as above; an M is made by one thread and then run by another.
+unsafe impl Send for M {}
+
+impl M {
+    /// An M for a thread that is about to start with `p`.
+    pub(crate) fn new(index: usize, p: HeldP, searching: Option<Searching>) -> &'static M {
+        Box::leak(Box::new(M {
+            border: Border::new(),
+            preempt: AtomicBool::new(false),
+            p: AtomicPtr::new(std::ptr::null_mut()),
+            current: AtomicPtr::new(std::ptr::null_mut()),
+            after: Cell::new(None),
+            slot: Slot::new(0),
+            parker: Parker::new(),
+            next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),
+            next_searching: Cell::new(searching),
+            own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), tick: 0, searching: None }),
+            tid: AtomicU64::new(0),
+        }))
+    }
+
+    /// Called first on the M's own thread.
+    pub(crate) fn bind_thread(&'static self) {
+        let tid = thread_id();
+        self.tid.store(tid, Ordering::Relaxed);
+        self.slot.set_m_id(tid);
+        tracer::record::register(&self.slot);
+    }
+
+    /// The kernel's id of its thread.
+    pub(crate) fn tid(&self) -> u64 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// The P it has (M2).
+    #[inline]
+    pub(crate) fn p(&self) -> Option<&'static P> {
+        // SAFETY: null or a P, which is never freed.
+        unsafe { self.p.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// The P it has, where it must have one.
+    #[inline]
+    pub(crate) fn must_p(&self) -> &'static P {
+        self.p().expect("an M in the runtime with a goroutine has a P")
+    }
+
+    /// Binds M and P to each other.
+    pub(crate) fn set_p(&'static self, p: HeldP) {
+        let p = p.into_inner();
+        self.p.store(std::ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
+        p.set_m(Some(self));
+    }
+
+    /// Parts M and P. By the M, or by its visitor.
+    pub(crate) fn clear_p(&self) -> HeldP {
+        let p = self.must_p();
+        self.p.store(std::ptr::null_mut(), Ordering::Relaxed);
+        p.set_m(None);
+        HeldP::new(p)
+    }
+
+    /// The goroutine it runs (M2).
+    #[inline]
+    pub(crate) fn current(&self) -> Option<&'static G> {
+        // SAFETY: null or a G, which is never freed.
+        unsafe { self.current.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn set_current(&self, g: Option<&'static G>) {
+        let g = g.map_or(std::ptr::null_mut(), |g| std::ptr::from_ref(g).cast_mut());
+        self.current.store(g, Ordering::Relaxed);
+    }
+
+    /// Gives a sleeping M its next P (M3). The waker wakes it afterwards.
+    pub(crate) fn assign(&self, p: HeldP, searching: Option<Searching>) {
+        self.next_searching.set(searching);
+        // ORDER: Release; pairs with the Acquire in take_assigned().
+        self.next_p.store(std::ptr::from_ref(p.into_inner()).cast_mut(), Ordering::Release);
+    }
+
+    /// The P that a waker left, with the searcher's count that came along.
+    pub(crate) fn take_assigned(&self) -> Option<(HeldP, Option<Searching>)> {
+        // ORDER: Acquire; pairs with the Release in assign().
+        let p = self.next_p.swap(std::ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: null or a P, which is never freed.
+        let p = unsafe { p.as_ref() }?;
+        Some((HeldP::new(p), self.next_searching.take()))
+    }
+}

@@ -1,0 +1,165 @@
+//! The scheduler.
+//!
+//! ```text
+//!   prim, stack, coro <- state, border, searchers (pure protocols)
+//!                     <- g, m, p, timer, queue (the nouns)
+//!                     <- emit <- park, outside, life, find, wake (a goroutine's way)
+//!                     <- world, advance, sysmon, deadlock, dump (those who look from outside)
+//!                     <- spawn, run (the way in)
+//! ```
+
+pub(crate) mod advance;
+pub(crate) mod border;
+pub(crate) mod deadlock;
+pub(crate) mod dump;
+pub(crate) mod emit;
+pub(crate) mod find;
+pub(crate) mod foreign;
+pub(crate) mod g;
+pub(crate) mod life;
+pub(crate) mod m;
+pub(crate) mod outside;
+pub(crate) mod p;
+pub(crate) mod park;
+pub(crate) mod queue;
+pub(crate) mod run;
+pub(crate) mod searchers;
+pub(crate) mod spawn;
+pub(crate) mod state;
+pub(crate) mod sysmon;
+pub(crate) mod task;
+pub(crate) mod timer;
+pub(crate) mod wake;
+pub(crate) mod world;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use netpoll::{Poller, Waker};
+use parking_lot::Mutex;
+
+use g::G;
+use m::M;
+use p::{HeldP, P};
+use queue::GlobalQueue;
+use searchers::Searchers;
+
+/// The scheduler of this process.
+pub(crate) struct Sched {
+    ps: OnceLock<Box<[P]>>,
+    poller: OnceLock<(Poller, Waker)>,
+    max_threads: AtomicUsize,
+    pub(crate) global: GlobalQueue,
+    pub(crate) searchers: Searchers,
+    /// Somebody stops the world: no idle P is handed out.
+    pub(crate) stopping: AtomicBool,
+    pub(crate) inner: Mutex<Inner>,
+}
+
+/// What the scheduler's lock protects. Nothing blocks under it, and it is never taken inside a trace guard.
+pub(crate) struct Inner {
+    idle_ps: Vec<&'static P>,
+    pub(crate) idle_ms: Vec<&'static M>,
+    /// The idle M that sleeps in the poller, so that timers have somebody.
+    pub(crate) poller_m: Option<&'static M>,
+    /// Ms made so far.
+    pub(crate) ms: usize,
+}
+
+pub(crate) static SCHED: Sched = Sched {
+    ps: OnceLock::new(),
+    poller: OnceLock::new(),
+    max_threads: AtomicUsize::new(512),
+    global: GlobalQueue::new(),
+    searchers: Searchers::new(),
+    stopping: AtomicBool::new(false),
+    inner: Mutex::new(Inner { idle_ps: Vec::new(), idle_ms: Vec::new(), poller_m: None, ms: 0 }),
+};
+
+impl Sched {
+    /// Makes the Ps, all idle. Once.
+    pub(crate) fn init(&self, procs: usize, max_threads: usize, poller: Poller) {
+        let waker = poller.waker();
+        assert!(self.poller.set((poller, waker)).is_ok(), "the scheduler is made once");
+        self.max_threads.store(max_threads, Ordering::Relaxed);
+        let ps: Box<[P]> = (0..procs).map(|i| P::new(i as u32)).collect();
+        assert!(self.ps.set(ps).is_ok(), "the scheduler is made once");
+        let mut inner = self.inner.lock();
+        for p in self.ps().iter().rev() {
+            p.idle.store(true, Ordering::Relaxed);
+            inner.idle_ps.push(p);
+            self.searchers.p_idle();
+        }
+    }
+
+    /// All Ps: GOMAXPROCS of them. Empty before the runtime is started.
+    #[inline]
+    pub(crate) fn ps(&self) -> &'static [P] {
+        // SAFETY: SCHED is a static, so what its OnceLock holds lives for ever.
+        let this: &'static Sched = &SCHED;
+        this.ps.get().map_or(&[], |ps| ps)
+    }
+
+    pub(crate) fn poller(&self) -> &Poller {
+        &self.poller.get().expect("the runtime is started").0
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.poller.get().expect("the runtime is started").1
+    }
+
+    pub(crate) fn max_threads(&self) -> usize {
+        self.max_threads.load(Ordering::Relaxed)
+    }
+
+    /// Takes a P off the idle list; none while the world is being stopped.
+    ///
+    /// MUST NOT be called inside a trace guard that then says ProcStart: taking the P is how its last transition is
+    /// learned of (T3).
+    pub(crate) fn take_idle_p(&self) -> Option<HeldP> {
+        if self.searchers.idle_ps() == 0 {
+            return None;
+        }
+        let mut inner = self.inner.lock();
+        if self.stopping.load(Ordering::Relaxed) {
+            return None;
+        }
+        let p = inner.idle_ps.pop()?;
+        p.idle.store(false, Ordering::Relaxed);
+        self.searchers.p_taken();
+        drop(inner);
+        sysmon::wake();
+        Some(HeldP::new(p))
+    }
+
+    /// Puts a P on the idle list.
+    pub(crate) fn put_idle_p(&self, p: HeldP) {
+        let p = p.into_inner();
+        let mut inner = self.inner.lock();
+        p.idle.store(true, Ordering::Relaxed);
+        inner.idle_ps.push(p);
+        self.searchers.p_idle();
+    }
+
+    /// Whether anything is runnable anywhere.
+    pub(crate) fn has_work(&self) -> bool {
+        self.global.len() != 0 || self.ps().iter().any(P::has_work)
+    }
+
+    /// When the earliest timer of all Ps is due, `u64::MAX` for never.
+    pub(crate) fn next_timer_ns(&self) -> u64 {
+        self.ps().iter().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// Switches from `g` to its M's stack.
+///
+/// # Safety
+///
+/// The caller runs on g's stack and has said in `m.after` what is to be done.
+#[inline]
+unsafe fn coro_suspend(g: &'static G) {
+    let stack = g.stack.get().expect("a running goroutine has a stack");
+    // SAFETY: passed on to the caller.
+    unsafe { crate::coro::suspend(stack) };
+}

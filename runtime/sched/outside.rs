@@ -1,0 +1,121 @@
+//! Life outside: declared blocking calls, and what happens to a goroutine that comes back.
+//!
+//! - O1: a goroutine outside is Running or Syscall with a P, or Syscall without one (the P was taken: TAKEN). A visitor that
+//!   takes the P of a Running one makes it Syscall first, so Syscall is what a goroutine without a P always is.
+//! - O2: whoever enters the runtime in Syscall state ends the call, whichever way it was begun.
+
+use tracer::unwind::Regs;
+
+use crate::sched::emit::{self, At};
+use crate::sched::g::G;
+use crate::sched::m::{After, M};
+use crate::sched::park::Inside;
+use crate::sched::state::Status;
+use crate::sched::{SCHED, coro_suspend};
+
+/// Runs a function that may block the thread: file I/O, a system call, C code, a long computation.
+///
+/// The scheduler takes the processor away from the goroutine as soon as somebody else can use it, so the others go
+/// on. Plain code that blocks without saying so loses its processor too, only later (after 10 ms); declaring it also
+/// shows it in the trace as a system call with its stack.
+///
+/// On a thread that is not a goroutine this just calls `f`.
+///
+/// # Panics
+///
+/// If `f` does.
+///
+/// ```
+/// let text = rt::Config::new().run(|| {
+///     rt::blocking(|| std::fs::read_to_string("Cargo.toml")).unwrap()
+/// });
+/// assert!(text.contains("[package]"));
+/// ```
+#[inline(never)]
+pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
+    let Some(inside) = Inside::enter() else { return f() };
+    begin(&inside, Regs::here());
+    inside.leave_at_once();
+    struct ComeBack;
+    impl Drop for ComeBack {
+        fn drop(&mut self) {
+            // Entering ends the call (O2), also when `f` panics.
+            drop(Inside::enter());
+        }
+    }
+    let _back = ComeBack;
+    f()
+}
+
+/// Running -> Syscall, with the event.
+fn begin(inside: &Inside, regs: Regs) {
+    let (g, m) = (inside.g(), inside.m());
+    g.regs.set(regs);
+    let guard = m.slot.acquire_if_on();
+    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+        emit::syscall_begin(&mut w, m, At::on(g, regs));
+    }
+    g.state.syscall_begin();
+}
+
+/// The cold half of entering: somebody asked, or a blocking call ends (O2). Afterwards the goroutine is Running and
+/// has a P, perhaps on another M.
+#[cold]
+#[inline(never)]
+pub(crate) fn come_back(g: &'static G, asked: bool) {
+    let m = g.m();
+    if asked && m.border.answer() == crate::sched::border::Answer::Taken {
+        return come_back_without_p(g, m);
+    }
+    let guard = m.slot.acquire_if_on();
+    let mut writer = guard.as_ref().and_then(|guard| guard.writer());
+    if asked && let Some(w) = &mut writer {
+        // Whoever asked may want to know what this M does: say so, since it was refused.
+        emit::context(w, m);
+    }
+    if g.state.status() == Status::Syscall {
+        if let Some(w) = &mut writer {
+            emit::syscall_end(w, m);
+        }
+        g.state.syscall_end();
+    }
+}
+
+/// The P is gone. Takes an idle one if there is one, otherwise queues up.
+fn come_back_without_p(g: &'static G, m: &'static M) {
+    debug_assert!(m.p().is_none() && g.state.status() == Status::Syscall);
+    let Some(p) = SCHED.take_idle_p() else {
+        m.after.set(Some(After::NoP(g)));
+        // SAFETY: the caller runs on g's stack.
+        unsafe { coro_suspend(g) };
+        return;
+    };
+    let guard = m.slot.acquire_if_on();
+    let mut writer = guard.as_ref().and_then(|guard| guard.writer());
+    if let Some(w) = &mut writer {
+        emit::proc_start(w, p.p());
+        emit::syscall_end_blocked(w, g);
+    }
+    g.state.syscall_end_blocked();
+    m.set_p(p);
+    m.set_current(None);
+    if let Some(w) = &mut writer {
+        emit::go_start(w, m, g);
+    }
+    g.state.start();
+    m.set_current(Some(g));
+}
+
+/// The M's half of [`After::NoP`], on its own stack and without a P.
+pub(crate) fn queue_up(m: &'static M, g: &'static G) {
+    m.set_current(None);
+    {
+        // The full gate: without a P no stopped world holds this M still.
+        let guard = m.slot.acquire();
+        if let Some(mut w) = guard.writer() {
+            emit::syscall_end_blocked(&mut w, g);
+        }
+        g.state.syscall_end_blocked();
+    }
+    crate::sched::queue::submit_global(g);
+}

@@ -1,0 +1,258 @@
+//! P: the right to run goroutines, with the queues that go with it.
+//!
+//! - P1: a P is in exactly one place: with an M (`m` set), on the idle list, or in somebody's hands ([`HeldP`]) on the
+//!   way between the two.
+//! - P2: the cells belong to whoever holds the P: its M while inside, a visitor of that M, or the holder of the HeldP.
+//! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
+//!   microseconds first: the owner is about to run it.
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_deque::{Steal, Stealer, Worker};
+use crossbeam_utils::CachePadded;
+use tracer::record::ResourceState;
+
+use crate::sched::g::{G, GList, ID_BLOCK, SLAB};
+use crate::sched::m::M;
+use crate::sched::timer::Timers;
+use crate::stack::Class;
+use crate::stack::arena::ARENA;
+use crate::stack::header::StackRef;
+
+/// Dead goroutine slots that a P keeps for itself.
+const FREE_MAX: usize = 64;
+/// Warm stacks that a P keeps for itself.
+const STACKS_MAX: usize = 32;
+
+/// A processor.
+pub(crate) struct P {
+    pub(crate) id: u32,
+    pub(crate) trace: ResourceState,
+    m: CachePadded<AtomicPtr<M>>,
+    run_next: CachePadded<AtomicPtr<G>>,
+    deque: Worker<&'static G>,
+    stealer: Stealer<&'static G>,
+    /// Counts the time slices that began here; a goroutine that comes from `run_next` goes on with the last one.
+    pub(crate) slices: AtomicU32,
+    pub(crate) timers: Timers,
+    /// The world is stopped and this P's M waits for its start.
+    pub(crate) stopped: AtomicBool,
+    /// On the idle list. Written under the scheduler's lock.
+    pub(crate) idle: AtomicBool,
+    /// What sysmon saw last.
+    pub(crate) seen: Seen,
+    free: UnsafeCell<GList>,
+    stacks: UnsafeCell<Vec<StackRef>>,
+    ids: Cell<(u64, u64)>,
+}
+
+/// What sysmon remembers of a P between two looks; touched by sysmon alone.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) slice: Cell<u32>,
+    pub(crate) slice_since_ns: Cell<u64>,
+    pub(crate) crossings: Cell<u32>,
+    pub(crate) crossings_since_ns: Cell<u64>,
+    pub(crate) m: Cell<usize>,
+}
+
+// SAFETY: the cells follow P2, `seen` belongs to one thread, and the deque's worker half follows P2 as well.
+unsafe impl Sync for P {}
+// SAFETY: as above; nothing is tied to the thread that made it.
+unsafe impl Send for P {}
+
+/// Evidence of holding a P that no M has. It MUST be given to an M or put on the idle list.
+#[must_use = "a P that is dropped is lost for ever"]
+pub(crate) struct HeldP(&'static P);
+
+impl HeldP {
+    /// The caller has just taken the P from its place (P1).
+    pub(crate) fn new(p: &'static P) -> HeldP {
+        HeldP(p)
+    }
+
+    pub(crate) fn p(&self) -> &'static P {
+        self.0
+    }
+
+    pub(crate) fn into_inner(self) -> &'static P {
+        let p = self.0;
+        std::mem::forget(self);
+        p
+    }
+}
+
+impl Drop for HeldP {
+    fn drop(&mut self) {
+        debug_assert!(std::thread::panicking(), "P {} was dropped", self.0.id);
+    }
+}
+
+impl P {
+    pub(crate) fn new(id: u32) -> P {
+        let deque = Worker::new_fifo();
+        let stealer = deque.stealer();
+        P {
+            id,
+            trace: ResourceState::new(),
+            m: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
+            run_next: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
+            deque,
+            stealer,
+            slices: AtomicU32::new(0),
+            timers: Timers::new(),
+            stopped: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
+            seen: Seen::default(),
+            free: UnsafeCell::new(GList::new()),
+            stacks: UnsafeCell::new(Vec::with_capacity(STACKS_MAX)),
+            ids: Cell::new((0, 0)),
+        }
+    }
+
+    /// The M that has it, if one has.
+    pub(crate) fn m(&self) -> Option<&'static M> {
+        // SAFETY: null or an M, which is never freed.
+        unsafe { self.m.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(crate) fn set_m(&self, m: Option<&'static M>) {
+        let m = m.map_or(std::ptr::null_mut(), |m| std::ptr::from_ref(m).cast_mut());
+        self.m.store(m, Ordering::Release);
+    }
+
+    /// Makes `g` the next to run; answers whom it displaced to the queue's end.
+    #[inline]
+    pub(crate) fn put_next(&self, g: &'static G) {
+        // ORDER: AcqRel; pairs with the exchange in take_next() and steal_next(): publishes the goroutine.
+        let old = self.run_next.swap(std::ptr::from_ref(g).cast_mut(), Ordering::AcqRel);
+        // SAFETY: null or a G, which is never freed.
+        if let Some(old) = unsafe { old.as_ref() } {
+            self.deque.push(old);
+        }
+    }
+
+    /// Puts `g` at the queue's end.
+    #[inline]
+    pub(crate) fn put_back(&self, g: &'static G) {
+        self.deque.push(g);
+    }
+
+    #[inline]
+    pub(crate) fn take_next(&self) -> Option<&'static G> {
+        if self.run_next.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // SAFETY: null or a G, which is never freed.
+        unsafe { self.run_next.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn take_front(&self) -> Option<&'static G> {
+        self.deque.pop()
+    }
+
+    /// Whether there is something to run here. Anybody may ask.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.run_next.load(Ordering::Acquire).is_null() || !self.stealer.is_empty()
+    }
+
+    /// Steals half of `victim`'s queue into this one's; gives one to run and how many more came.
+    pub(crate) fn steal_from(&self, victim: &P) -> Option<(&'static G, usize)> {
+        loop {
+            match victim.stealer.steal_batch_and_pop(&self.deque) {
+                Steal::Success(g) => return Some((g, self.deque.len())),
+                Steal::Empty => return None,
+                Steal::Retry => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Steals `victim`'s next goroutine if it stays there for a few microseconds (P3).
+    pub(crate) fn steal_next(victim: &P) -> Option<&'static G> {
+        let first = victim.run_next.load(Ordering::Acquire);
+        if first.is_null() {
+            return None;
+        }
+        let until = tracer::clock::ticks() + patience_ticks();
+        while tracer::clock::ticks() < until {
+            std::hint::spin_loop();
+            if victim.run_next.load(Ordering::Relaxed) != first {
+                return None;
+            }
+        }
+        victim
+            .run_next
+            .compare_exchange(first, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed)
+            .ok()
+            // SAFETY: a G, which is never freed.
+            .map(|g| unsafe { &*g })
+    }
+
+    /// A free goroutine slot with a new id. The caller holds the P (P2).
+    pub(crate) fn new_g(&self) -> &'static G {
+        // SAFETY: P2; no other reference to the cell lives.
+        let free = unsafe { &mut *self.free.get() };
+        let g = free.pop_front().unwrap_or_else(|| {
+            SLAB.take(FREE_MAX / 2, free);
+            free.pop_front().expect("the slab gives at least one slot")
+        });
+        let (mut next, mut end) = self.ids.get();
+        if next == end {
+            next = SLAB.ids();
+            end = next + ID_BLOCK;
+        }
+        self.ids.set((next + 1, end));
+        g.recycle(next);
+        g
+    }
+
+    /// Takes back the slot of a goroutine that has ended. The caller holds the P (P2).
+    pub(crate) fn free_g(&self, g: &'static G) {
+        // SAFETY: P2.
+        let free = unsafe { &mut *self.free.get() };
+        free.push_front(g);
+        if free.len() > FREE_MAX {
+            let mut surplus = GList::new();
+            while free.len() > FREE_MAX / 2 {
+                surplus.push_back(free.pop_front().expect("longer than half"));
+            }
+            SLAB.put(&mut surplus);
+        }
+    }
+
+    /// A stack of the class. The caller holds the P (P2).
+    pub(crate) fn take_stack(&self, class: Class) -> std::io::Result<StackRef> {
+        if class == Class::DEFAULT {
+            // SAFETY: P2.
+            if let Some(s) = unsafe { &mut *self.stacks.get() }.pop() {
+                return Ok(s);
+            }
+        }
+        ARENA.take(class)
+    }
+
+    /// Takes back a stack. The caller holds the P (P2).
+    pub(crate) fn put_stack(&self, s: StackRef) {
+        // SAFETY: P2.
+        let stacks = unsafe { &mut *self.stacks.get() };
+        if s.header().class == Class::DEFAULT && stacks.len() < STACKS_MAX {
+            stacks.push(s);
+        } else {
+            ARENA.put(s);
+        }
+    }
+}
+
+/// How long a thief leaves `run_next` to its owner: 3 us, in clock ticks.
+fn patience_ticks() -> u64 {
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    let t = TICKS.load(Ordering::Relaxed);
+    if t != 0 {
+        return t;
+    }
+    let t = (tracer::clock::ticks_per_second() / 333_333).max(1);
+    TICKS.store(t, Ordering::Relaxed);
+    t
+}

@@ -1,0 +1,273 @@
+//! Entering and leaving the runtime, blocking in it, and waking: [`Inside`], [`Caller`], park and ready.
+//!
+//! ```text
+//!   enter -> Inside -> ... -> dropped: leave
+//!                      park(wait, commit):  [guard: GoBlock, Running -> Waiting]  switch to g0  commit publishes
+//!   ready(g):                               [guard: Waiting -> Runnable, GoUnblock]  queue  wake a searcher
+//! ```
+//!
+//! - K1: `park` is the only way to block and `ready` the only way to wake. A goroutine that waits has exactly one who may
+//!   ready it: whoever took it out of the list (or heap) that `commit` put it into, or that let others see it.
+//! - K2: `commit` runs on the M's own stack, after the switch. So nobody can resume a stack that is still in use. The last
+//!   thing it does is to publish; from then on its captured variables may be gone.
+//! - K3: `commit` may answer false: the wait is over before it began. Then nobody else knows of the goroutine, and the M
+//!   readies and resumes it itself.
+//! - K4: no lock of the runtime is held when an [`Inside`] is made or dropped (B5): both may switch.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering;
+
+use tracer::record::Fixed;
+use tracer::unwind::Regs;
+
+use crate::prim::tls;
+use crate::sched::emit::{self, At};
+use crate::sched::foreign::Foreign;
+use crate::sched::g::{G, Wait};
+use crate::sched::m::{After, Commit, M};
+use crate::sched::outside;
+use crate::sched::state::Status;
+use crate::sched::{coro_suspend, queue};
+use crate::stack::header::current_g;
+use crate::sync::waiter::{Node, WaitList, Waiter};
+
+/// Evidence that the calling goroutine is inside the runtime. Dropping it leaves.
+#[must_use]
+pub(crate) struct Inside {
+    g: &'static G,
+    /// Bound to the goroutine's stack.
+    _not_send: PhantomData<*mut ()>,
+}
+
+impl Inside {
+    /// Enters; `None` when the caller is not a goroutine. The goroutine may be on another M afterwards.
+    #[inline]
+    pub(crate) fn enter() -> Option<Inside> {
+        let g = current_g()?;
+        let m = g.m();
+        let asked = m.border.enter();
+        if asked || g.state.status() == Status::Syscall {
+            outside::come_back(g, asked);
+        }
+        Some(Inside { g, _not_send: PhantomData })
+    }
+
+    /// For a goroutine that was resumed by the scheduler: it is inside already.
+    pub(crate) fn resumed(g: &'static G) -> Inside {
+        Inside { g, _not_send: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn g(&self) -> &'static G {
+        self.g
+    }
+
+    /// The M that runs the caller, until the next park or yield.
+    #[inline]
+    pub(crate) fn m(&self) -> &'static M {
+        self.g.m()
+    }
+
+    /// Leaves without a look at the preemption flag.
+    pub(crate) fn leave_at_once(self) {
+        self.m().border.leave();
+        std::mem::forget(self);
+    }
+
+    /// Blocks until somebody readies the goroutine (K1, K2).
+    #[inline(never)]
+    pub(crate) fn park<F>(&self, wait: Wait, commit: F)
+    where
+        F: FnOnce(&'static M, &'static G) -> bool,
+    {
+        let g = self.g;
+        let m = self.m();
+        let regs = Regs::here();
+        g.regs.set(regs);
+        g.wait.set(wait);
+        let mut commit = ManuallyDrop::new(commit);
+        m.after.set(Some(After::Park(Commit { g, call: call_commit::<F>, data: (&raw mut commit).cast() })));
+        if let Some(guard) = m.slot.acquire_if_on() {
+            if let Some(mut w) = guard.writer() {
+                emit::go_block(&mut w, m, wait.reason, At::on(g, regs));
+            }
+            g.state.park();
+        } else {
+            g.state.park();
+        }
+        m.set_current(None);
+        // SAFETY: the caller runs on g's stack.
+        unsafe { coro_suspend(g) };
+    }
+
+    /// Gives others a turn; the goroutine stays runnable.
+    #[inline(never)]
+    pub(crate) fn yield_now(&self, reason: Fixed) {
+        let g = self.g;
+        let m = self.m();
+        let regs = Regs::here();
+        g.regs.set(regs);
+        m.after.set(Some(if reason == Fixed::Preempted { After::Preempt(g) } else { After::Yield(g) }));
+        if let Some(guard) = m.slot.acquire_if_on() {
+            if let Some(mut w) = guard.writer() {
+                emit::go_stop(&mut w, m, reason, At::on(g, regs));
+            }
+            g.state.stop();
+        } else {
+            g.state.stop();
+        }
+        m.set_current(None);
+        // SAFETY: the caller runs on g's stack.
+        unsafe { coro_suspend(g) };
+    }
+
+    /// Readies a goroutine, which becomes the next to run on the caller's P.
+    #[inline]
+    pub(crate) fn ready(&self, g: &'static G) {
+        let m = self.m();
+        if let Some(guard) = m.slot.acquire_if_on() {
+            g.state.ready();
+            if let Some(mut w) = guard.writer() {
+                emit::go_unblock(&mut w, Some(m), g, At::on(self.g, Regs::here()));
+            }
+        } else {
+            g.state.ready();
+        }
+        queue::submit_next(m, g);
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        let m = self.m();
+        if m.preempt.load(Ordering::Relaxed) {
+            self.preempted();
+        }
+        self.m().border.leave();
+    }
+}
+
+impl Inside {
+    #[cold]
+    fn preempted(&self) {
+        self.m().preempt.store(false, Ordering::Relaxed);
+        self.yield_now(Fixed::Preempted);
+    }
+}
+
+/// # Safety
+///
+/// `data` is the `ManuallyDrop<F>` of a goroutine that is suspended in park(), and this is its only call.
+unsafe fn call_commit<F>(data: *mut (), m: &'static M, g: &'static G) -> bool
+where
+    F: FnOnce(&'static M, &'static G) -> bool,
+{
+    // SAFETY: passed on to the caller. The closure is moved out first: once it publishes, its old place may be gone (K2).
+    let commit = unsafe { ManuallyDrop::take(&mut *data.cast::<ManuallyDrop<F>>()) };
+    commit(m, g)
+}
+
+/// Whoever calls into the runtime: a goroutine, which is inside as long as this lives, or a thread.
+pub(crate) enum Caller {
+    Goroutine(Inside),
+    Thread(Visitor),
+}
+
+/// A thread that is not the runtime's.
+pub(crate) struct Visitor {
+    thread: &'static Foreign,
+    /// The thread's own place is gone (it is ending): this one is for the call only.
+    temporary: bool,
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        if self.temporary {
+            self.thread.retire();
+        }
+    }
+}
+
+impl Caller {
+    /// The caller's own.
+    #[inline]
+    pub(crate) fn here() -> Caller {
+        match Inside::enter() {
+            Some(inside) => Caller::Goroutine(inside),
+            None => Caller::thread(),
+        }
+    }
+
+    #[cold]
+    fn thread() -> Caller {
+        match tls::foreign() {
+            Some(thread) => Caller::Thread(Visitor { thread, temporary: false }),
+            None => Caller::Thread(Visitor { thread: Foreign::adopt(), temporary: true }),
+        }
+    }
+
+    /// Who is to be woken when the caller waits.
+    pub(crate) fn waiter(&self) -> Waiter {
+        match self {
+            Caller::Goroutine(inside) => Waiter::Goroutine(inside.g()),
+            Caller::Thread(v) => Waiter::Thread(v.thread),
+        }
+    }
+
+    /// Ends the wait of a goroutine or thread whose node was taken off its list (K1).
+    #[inline]
+    pub(crate) fn wake(&self, waiter: Waiter) {
+        match (waiter, self) {
+            (Waiter::Goroutine(g), Caller::Goroutine(inside)) => inside.ready(g),
+            (Waiter::Goroutine(g), Caller::Thread(v)) => ready_from_outside(&v.thread.slot, g),
+            (Waiter::Thread(t), _) => t.wake(),
+        }
+    }
+
+    /// Waits on a node that `publish` makes visible to wakers; `publish` runs once, after the caller has let go of
+    /// everything. The node's [`Node::wake`] ends the wait.
+    #[inline]
+    pub(crate) fn wait(&self, node: &Node, wait: Wait, publish: impl FnOnce()) {
+        match self {
+            Caller::Goroutine(inside) => inside.park(wait, |_, _| {
+                publish();
+                true
+            }),
+            Caller::Thread(v) => {
+                publish();
+                v.thread.sleep_until(|| node.is_woken());
+            }
+        }
+    }
+
+    /// Waits in `list` unless `done` says, under the list's lock, that there is nothing to wait for.
+    pub(crate) fn wait_until(&self, list: &WaitList, reason: Fixed, kind: &'static str, done: impl Fn() -> bool) {
+        let node = Node::new(self.waiter());
+        list.lock();
+        if done() {
+            // SAFETY: locked above.
+            unsafe { list.unlock() };
+            return;
+        }
+        // SAFETY: the list is locked; the node stays in place until it is woken, which takes it off first.
+        unsafe { list.push(&node) };
+        let wait = Wait { reason, kind, object: std::ptr::from_ref(list) as usize };
+        // SAFETY: locked above; this is the only unlock on this path.
+        self.wait(&node, wait, || unsafe { list.unlock() });
+    }
+}
+
+/// Readies a goroutine from a thread without a P: it goes to the global queue.
+pub(crate) fn ready_from_outside(slot: &tracer::record::Slot, g: &'static G) {
+    {
+        // The full gate: no stopped world holds this thread still.
+        let guard = slot.acquire();
+        g.state.ready();
+        if let Some(mut w) = guard.writer() {
+            emit::go_unblock(&mut w, None, g, At::nowhere());
+        }
+    }
+    queue::submit_global(g);
+}

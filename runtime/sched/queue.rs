@@ -1,0 +1,75 @@
+//! Where runnable goroutines wait, and who is woken when one more does.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::sched::SCHED;
+use crate::sched::g::{G, GList};
+use crate::sched::m::M;
+use crate::sched::p::P;
+use crate::sched::wake::wake_searcher;
+
+/// The global queue: what was preempted, what comes from threads without a P, what lost its P.
+pub(crate) struct GlobalQueue {
+    len: AtomicUsize,
+    list: Mutex<GList>,
+}
+
+impl GlobalQueue {
+    pub(crate) const fn new() -> GlobalQueue {
+        GlobalQueue { len: AtomicUsize::new(0), list: Mutex::new(GList::new()) }
+    }
+
+    /// Goroutines in it, roughly.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn push(&self, g: &'static G) {
+        let mut list = self.list.lock();
+        list.push_back(g);
+        self.len.store(list.len(), Ordering::Relaxed);
+    }
+
+    /// Takes one.
+    pub(crate) fn pop(&self) -> Option<&'static G> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut list = self.list.lock();
+        let g = list.pop_front();
+        self.len.store(list.len(), Ordering::Relaxed);
+        g
+    }
+
+    /// Takes a fair share for one of `procs` Ps: one to run, the rest into `p`'s queue.
+    pub(crate) fn pop_batch(&self, p: &P, procs: usize) -> Option<&'static G> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut list = self.list.lock();
+        let share = (list.len() / procs + 1).min(128);
+        let first = list.pop_front();
+        for _ in 1..share {
+            let Some(g) = list.pop_front() else { break };
+            p.put_back(g);
+        }
+        self.len.store(list.len(), Ordering::Relaxed);
+        first
+    }
+}
+
+/// A goroutine became runnable because of the one that runs on `m`: it is the next there.
+#[inline]
+pub(crate) fn submit_next(m: &'static M, g: &'static G) {
+    m.must_p().put_next(g);
+    wake_searcher();
+}
+
+/// A goroutine became runnable and belongs to no P.
+pub(crate) fn submit_global(g: &'static G) {
+    SCHED.global.push(g);
+    wake_searcher();
+}

@@ -1,0 +1,218 @@
+//! Starting the runtime, and running a main function in it.
+
+use std::env;
+use std::num::NonZeroUsize;
+use std::panic::Location;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use netpoll::Poller;
+use parking_lot::Mutex;
+use tracer::barrier;
+use tracer::unwind::Regs;
+
+use crate::sched::deadlock::RUNS;
+use crate::sched::find::{find, start_p};
+use crate::sched::life::execute;
+use crate::sched::m::M;
+use crate::sched::spawn::{self, Settings, spawn};
+use crate::sched::{SCHED, advance, sysmon};
+use crate::stack::arena::ARENA;
+use crate::stack::overflow;
+
+/// GOMAXPROCS at most.
+const PROCS_MAX: usize = 1024;
+/// Threads, if nothing is said.
+const THREADS_DEFAULT: usize = 512;
+
+/// How the runtime is started. There is one runtime per process; it is started once and runs until the process ends.
+///
+/// ```
+/// let sum = rt::Config::new().gomaxprocs(2).run(|| {
+///     let (tx, rx) = rt::chan::unbounded();
+///     for i in 0..10 {
+///         let tx = tx.clone();
+///         rt::go(move || tx.send(i));
+///     }
+///     drop(tx);
+///     rx.iter().sum::<i32>()
+/// });
+/// assert_eq!(sum, 45);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a configuration does nothing until run is called"]
+pub struct Config {
+    gomaxprocs: Option<usize>,
+    max_threads: Option<usize>,
+}
+
+/// What the runtime was started with.
+static STARTED: OnceLock<usize> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+
+impl Config {
+    /// The default: as many processors as the machine has (or as `GOMAXPROCS` in the environment says), at most 512 threads.
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// How many goroutines run at the same time, 1 to 1024. Overrides the environment's `GOMAXPROCS`.
+    pub fn gomaxprocs(mut self, n: usize) -> Config {
+        self.gomaxprocs = Some(n);
+        self
+    }
+
+    /// How many threads the runtime may have, at least GOMAXPROCS + 1. Threads beyond GOMAXPROCS are used by
+    /// goroutines in blocking calls.
+    pub fn max_threads(mut self, n: usize) -> Config {
+        self.max_threads = Some(n);
+        self
+    }
+
+    /// Starts the runtime, runs `main` as a goroutine, waits for it and gives its value. Other goroutines are not waited for:
+    /// they run on until the process ends.
+    ///
+    /// With `RT_TRACE=FILE` in the environment the whole run is traced into FILE.
+    ///
+    /// Called again, it runs another main function in the same runtime.
+    ///
+    /// # Panics
+    ///
+    /// With `main`'s panic, if it panics. If GOMAXPROCS, from here or from the environment, is not a number from 1 to 1024; if the
+    /// runtime runs already with another GOMAXPROCS than this configuration names; if the system has no memory or
+    /// threads for it; when called from a goroutine.
+    #[track_caller]
+    #[inline(never)]
+    pub fn run<F, T>(self, main: F) -> T
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        assert!(
+            crate::stack::header::current_g().is_none(),
+            "rt::run was called from a goroutine: call the function itself, or rt::go"
+        );
+        if let Err(e) = self.start() {
+            panic!("cannot start the runtime: {e}");
+        }
+        let trace = crate::trace::start_from_environment();
+        let settings = Settings { name: Some("main".into()), ..Settings::default() };
+        let spawned = spawn(settings, Regs::here(), Location::caller(), main);
+        let handle = spawned.unwrap_or_else(|e| panic!("cannot start the main goroutine: {e}"));
+        struct Running;
+        impl Drop for Running {
+            fn drop(&mut self) {
+                RUNS.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        RUNS.fetch_add(1, Ordering::SeqCst);
+        let running = Running;
+        let result = handle.join();
+        drop(running);
+        drop(trace);
+        match result {
+            Ok(v) => v,
+            Err(payload) => std::panic::resume_unwind(payload),
+        }
+    }
+
+    /// Starts the runtime if it does not run yet.
+    fn start(&self) -> Result<(), String> {
+        let procs = match self.gomaxprocs {
+            Some(n) if (1..=PROCS_MAX).contains(&n) => Some(n),
+            Some(n) => return Err(format!("gomaxprocs({n}): want a number from 1 to {PROCS_MAX}")),
+            None => None,
+        };
+        let _one = STARTING.lock();
+        if let Some(&running) = STARTED.get() {
+            return match procs {
+                Some(n) if n != running => Err(format!("it runs already, with GOMAXPROCS={running}, not {n}")),
+                _ => Ok(()),
+            };
+        }
+        let procs = match procs {
+            Some(n) => n,
+            None => procs_from_environment()?,
+        };
+        let max_threads = self.max_threads.unwrap_or(THREADS_DEFAULT.max(procs + 1));
+        if max_threads <= procs {
+            return Err(format!("max_threads({max_threads}): want more than GOMAXPROCS, which is {procs}"));
+        }
+        start(procs, max_threads)?;
+        let _ = STARTED.set(procs);
+        Ok(())
+    }
+}
+
+/// Runs `main` as a goroutine and gives its value: [`Config::run`] with the default configuration.
+///
+/// # Panics
+///
+/// As [`Config::run`].
+///
+/// ```
+/// assert_eq!(rt::run(|| rt::go(|| "hello").join().unwrap()), "hello");
+/// ```
+#[track_caller]
+pub fn run<F, T>(main: F) -> T
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Config::new().run(main)
+}
+
+/// How many goroutines run at the same time. Before the runtime is started: what it would start with, or 1 if the environment's
+/// `GOMAXPROCS` is not usable.
+pub fn gomaxprocs() -> usize {
+    STARTED.get().copied().unwrap_or_else(|| procs_from_environment().unwrap_or(1))
+}
+
+/// Starts the runtime with the default configuration, for a thread that spawns without `run`.
+pub(crate) fn start_default() {
+    if STARTED.get().is_none()
+        && let Err(e) = Config::new().start()
+    {
+        panic!("cannot start the runtime: {e}");
+    }
+}
+
+fn procs_from_environment() -> Result<usize, String> {
+    match env::var("GOMAXPROCS") {
+        Err(env::VarError::NotPresent) => {
+            Ok(std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(PROCS_MAX))
+        }
+        Err(e) => Err(format!("GOMAXPROCS: {e}")),
+        Ok(s) if s.is_empty() => Ok(std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(PROCS_MAX)),
+        Ok(s) => match s.parse::<usize>() {
+            Ok(n) if (1..=PROCS_MAX).contains(&n) => Ok(n),
+            _ => Err(format!("GOMAXPROCS={s}: want a number from 1 to {PROCS_MAX}")),
+        },
+    }
+}
+
+fn start(procs: usize, max_threads: usize) -> Result<(), String> {
+    barrier::init();
+    ARENA.init().map_err(|e| e.to_string())?;
+    overflow::install();
+    let poller = Poller::new().map_err(|e| format!("the event poller: {e}"))?;
+    SCHED.init(procs, max_threads, poller);
+    sysmon::start().map_err(|e| format!("the monitor thread: {e}"))?;
+    // The advancer is the first goroutine: it is there before anybody can ask it for a trace.
+    spawn::system(advance::main);
+    Ok(())
+}
+
+/// The life of an M's thread.
+pub(crate) fn m_main(m: &'static M) {
+    m.bind_thread();
+    overflow::alternate_stack();
+    let (p, searching) = m.take_assigned().expect("an M starts with a P");
+    start_p(m, p);
+    // SAFETY: `own` is touched on the M's own stack only; no other reference to it lives here.
+    unsafe { (*m.own.get()).searching = searching };
+    loop {
+        let (g, fresh) = find(m);
+        execute(m, g, fresh);
+    }
+}

@@ -1,0 +1,192 @@
+//! Making goroutines: `go`, the builder, and the first moments of a new G.
+
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+
+use tracer::unwind::Regs;
+
+use crate::sched::emit::{self, At};
+use crate::sched::g::{G, GList, ID_BLOCK, Origin, SLAB};
+use crate::sched::park::{Caller, Inside};
+use crate::sched::task::{self, JoinHandle, RawTask};
+use crate::sched::{queue, run};
+use crate::stack::Class;
+use crate::stack::arena::ARENA;
+
+/// Starts a goroutine.
+///
+/// It runs concurrently with its maker, on whichever processor is free. Dropping the handle detaches it.
+///
+/// Works from goroutines and from threads; the first call starts the runtime.
+///
+/// # Panics
+///
+/// If no stack can be had, with the words that [`Builder::spawn`] returns as an error. If the runtime cannot be started (see
+/// [`Config::run`](crate::Config::run)).
+///
+/// ```
+/// let h = rt::go(|| 6 * 7);
+/// assert_eq!(h.join().unwrap(), 42);
+/// ```
+#[track_caller]
+#[inline(never)]
+pub fn go<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    match spawn(Settings::default(), Regs::here(), Location::caller(), f) {
+        Ok(handle) => handle,
+        Err(e) => panic!("rt::go: {e}"),
+    }
+}
+
+/// Starts goroutines with settings of their own: a name, a stack size.
+///
+/// ```
+/// let h = rt::Builder::new().name("parser").stack_size(1 << 20).spawn(|| "parsed").unwrap();
+/// assert_eq!(h.join().unwrap(), "parsed");
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until spawn is called"]
+pub struct Builder {
+    name: Option<Arc<str>>,
+    stack_size: Option<usize>,
+}
+
+impl Builder {
+    /// The settings of [`go`].
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Names the goroutine, for dumps and (as a label) for the trace.
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(Arc::from(name.into()));
+        self
+    }
+
+    /// Sets the stack size in bytes, rounded up to 64 KiB, 256 KiB (the default), 1 MiB or 8 MiB. This is address space:
+    /// memory is used as far as the stack is touched.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Starts the goroutine.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidInput`](io::ErrorKind::InvalidInput): the stack size is more than 8 MiB.
+    /// - [`OutOfMemory`](io::ErrorKind::OutOfMemory): no stack can be had. Where that is the kernel's limit on memory
+    ///   mappings, the error names the sysctl, its value, and how many stacks there are.
+    #[track_caller]
+    #[inline(never)]
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let class = match self.stack_size {
+            Some(bytes) => Class::for_bytes(bytes)?,
+            None => Class::DEFAULT,
+        };
+        spawn(Settings { name: self.name, class, system: false }, Regs::here(), Location::caller(), f)
+    }
+}
+
+/// What a new goroutine is like.
+pub(crate) struct Settings {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) class: Class,
+    pub(crate) system: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { name: None, class: Class::DEFAULT, system: false }
+    }
+}
+
+/// Makes a goroutine and lets it run.
+pub(crate) fn spawn<F, T>(
+    settings: Settings,
+    regs: Regs,
+    at: &'static Location<'static>,
+    f: F,
+) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    if ARENA.is_exhausted() {
+        ARENA.probe(settings.class)?;
+    }
+    let start = task::start_of::<F>();
+    let (raw, handle) = task::new(f);
+    match Caller::here() {
+        Caller::Goroutine(inside) => {
+            let g = inside.m().must_p().new_g();
+            equip(g, settings, raw, Origin { start, at, creator: inside.g().id() });
+            announce(&inside, g, regs);
+            queue::submit_next(inside.m(), g);
+        }
+        Caller::Thread(_) => {
+            run::start_default();
+            from_thread(settings, raw, Origin { start, at, creator: 0 });
+        }
+    }
+    Ok(handle)
+}
+
+/// Makes one of the runtime's own goroutines, while the runtime is being started.
+pub(crate) fn system(f: fn()) {
+    let (raw, _) = task::new(f);
+    let settings = Settings { system: true, ..Settings::default() };
+    from_thread(settings, raw, Origin { start: task::start_of::<fn()>(), at: Location::caller(), creator: 0 });
+}
+
+/// Makes a goroutine from a thread without a P.
+fn from_thread(settings: Settings, task: RawTask, origin: Origin) {
+    let mut one = GList::new();
+    SLAB.take(1, &mut one);
+    let g = one.pop_front().expect("the slab gives at least one slot");
+    g.recycle(foreign_id());
+    equip(g, settings, task, origin);
+    // It stays Idle: the M that takes it announces it, since GoCreate needs a P (V3).
+    queue::submit_global(g);
+}
+
+fn equip(g: &'static G, settings: Settings, task: RawTask, origin: Origin) {
+    g.class.set(settings.class);
+    g.system.set(settings.system);
+    g.task.set(Some(task));
+    g.origin.set(Some(origin));
+    // SAFETY: N2: the goroutine is Idle and known to its maker only.
+    unsafe { *g.name.get() = settings.name };
+}
+
+/// Idle -> Runnable, with its event.
+fn announce(inside: &Inside, g: &'static G, regs: Regs) {
+    let m = inside.m();
+    let guard = m.slot.acquire_if_on();
+    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+        let o = g.origin.get().expect("just equipped");
+        emit::go_create(&mut w, m, g, o.start, o.at, At::on(inside.g(), regs));
+    }
+    g.state.create();
+}
+
+/// Ids for goroutines that threads make.
+fn foreign_id() -> u64 {
+    use parking_lot::Mutex;
+    static BLOCK: Mutex<(u64, u64)> = Mutex::new((0, 0));
+    let mut block = BLOCK.lock();
+    if block.0 == block.1 {
+        let first = SLAB.ids();
+        *block = (first, first + ID_BLOCK);
+    }
+    block.0 += 1;
+    block.0 - 1
+}

@@ -1,0 +1,220 @@
+//! Sysmon: a thread without a P that sees to what no M sees to.
+//!
+//! It looks at every P: one whose M has been outside too long is taken and handed on (retake); one that has run the same
+//! goroutine for a time slice gets a preemption flag. It reminds the advancer, looks for deadlocks, trims stacks.
+//!
+//! - Y1: a P is only taken if somebody waits for it: work in its queue, a timer due, the global queue. Otherwise its M may
+//!   keep it for as long as it likes.
+//! - Y2: an M in a declared blocking call loses its P after one look (20 us to 10 ms apart), one in plain code after
+//!   [`OUTSIDE_NS`]. The border's counter tells whether it has crossed since the last look.
+//! - Y3: sysmon looks often while it finds something to do, and ever less often otherwise, down to once per [`SLOW`]. When
+//!   all Ps are idle it sleeps until a P is taken ([`wake`]) or for a while.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use tracer::clock::mono_ns;
+use tracer::record::{self, Slot};
+use tracer::unwind::Regs;
+use tracer::wire::ext::Cause;
+
+use crate::prim::parker::Parker;
+use crate::sched::deadlock::Watch;
+use crate::sched::emit;
+use crate::sched::find::wake_poller_for_timers;
+use crate::sched::foreign::thread_id;
+use crate::sched::m::M;
+use crate::sched::p::{HeldP, P};
+use crate::sched::state::Status;
+use crate::sched::wake::{start_m, wake_searcher};
+use crate::sched::{SCHED, advance};
+use crate::stack::arena::ARENA;
+use crate::stack::overflow;
+
+/// How long plain code may keep its P while others wait for it, and how long a time slice is.
+const OUTSIDE_NS: u64 = 10_000_000;
+/// The shortest and the longest pause between two looks.
+const FAST: Duration = Duration::from_micros(20);
+const SLOW: Duration = Duration::from_millis(10);
+/// Looks without anything to do before the pauses grow.
+const CALM_LOOKS: u32 = 50;
+
+static SLOT: OnceLock<&'static Slot> = OnceLock::new();
+static PARKER: Parker = Parker::new();
+/// Sysmon sleeps until somebody takes a P.
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+/// P retakes so far.
+pub(crate) static HAND_OFFS: AtomicU64 = AtomicU64::new(0);
+
+/// Sysmon's place in the tracer. Used by sysmon's own thread only.
+pub(crate) fn slot() -> &'static Slot {
+    SLOT.get().expect("sysmon has started")
+}
+
+/// Starts the thread. Once.
+pub(crate) fn start() -> std::io::Result<()> {
+    let slot: &'static Slot = Box::leak(Box::new(Slot::new(0)));
+    record::register(slot);
+    assert!(SLOT.set(slot).is_ok(), "sysmon starts once");
+    std::thread::Builder::new().name("gort-sysmon".into()).spawn(main)?;
+    Ok(())
+}
+
+/// A P was taken off the idle list: somebody is to watch it.
+#[inline]
+pub(crate) fn wake() {
+    if ASLEEP.load(Ordering::Relaxed) && ASLEEP.swap(false, Ordering::Relaxed) {
+        PARKER.unpark();
+    }
+}
+
+/// Somebody needs sysmon's own thread now (the fault handler).
+pub(crate) fn wake_for_fault() {
+    PARKER.unpark();
+}
+
+fn main() {
+    slot().set_m_id(thread_id());
+    let mut calm = 0;
+    let mut pause = FAST;
+    let mut watch = Watch::new();
+    let mut last_trim = 0;
+    loop {
+        if PARKER.park_timeout(pause) {
+            overflow::report_pending();
+        }
+        let now = mono_ns();
+        let busy = look(now);
+        advance::remind(now);
+        if now - last_trim > 1_000_000_000 {
+            last_trim = now;
+            ARENA.trim(512);
+        }
+        if busy {
+            calm = 0;
+            pause = FAST;
+        } else {
+            calm += 1;
+            if calm > CALM_LOOKS {
+                pause = (pause * 2).min(SLOW);
+            }
+        }
+        if all_idle() {
+            watch.look(now);
+            if calm > CALM_LOOKS * 4 && watch.is_settled() {
+                sleep_deeply();
+                calm = 0;
+                pause = FAST;
+            }
+        } else {
+            watch.reset();
+        }
+    }
+}
+
+fn all_idle() -> bool {
+    SCHED.searchers.idle_ps() as usize == SCHED.ps().len()
+}
+
+/// Sleeps while all Ps are idle. Without a trace nothing needs sysmon then: timers wake the M in the poller.
+fn sleep_deeply() {
+    ASLEEP.store(true, Ordering::Relaxed);
+    // ORDER: SeqCst; pairs with nothing stronger than the bounded sleep below: a wake-up that is missed costs one pause.
+    fence(Ordering::SeqCst);
+    if all_idle() {
+        let most = if record::enabled() { Duration::from_millis(500) } else { Duration::from_millis(200) };
+        if PARKER.park_timeout(most) {
+            overflow::report_pending();
+        }
+    }
+    ASLEEP.store(false, Ordering::Relaxed);
+}
+
+/// Looks at every P once; answers whether there was something to do.
+fn look(now: u64) -> bool {
+    let mut busy = false;
+    for p in SCHED.ps() {
+        let Some(m) = p.m() else {
+            p.seen.m.set(0);
+            continue;
+        };
+        let seen = &p.seen;
+        let crossings = m.border.crossings();
+        let identity = std::ptr::from_ref(m) as usize;
+        if seen.m.replace(identity) != identity || seen.crossings.get() != crossings {
+            seen.crossings.set(crossings);
+            seen.crossings_since_ns.set(now);
+        } else if crossings.is_multiple_of(2) && retake(p, m, now - seen.crossings_since_ns.get(), now) {
+            busy = true;
+            continue;
+        }
+        let slice = p.slices.load(Ordering::Relaxed);
+        if seen.slice.replace(slice) != slice {
+            seen.slice_since_ns.set(now);
+        } else if now - seen.slice_since_ns.get() >= OUTSIDE_NS && is_wanted(p, now) {
+            m.preempt.store(true, Ordering::Relaxed);
+        }
+    }
+    busy
+}
+
+/// Whether somebody waits for this P (Y1).
+fn is_wanted(p: &P, now: u64) -> bool {
+    p.has_work() || SCHED.global.len() != 0 || p.timers.next_ns() <= now || SCHED.next_timer_ns() <= now
+}
+
+/// Takes the P of an M that has not crossed its border for `outside_ns`, if that is too long.
+fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
+    // A look without the M's leave: the visit below decides.
+    let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);
+    if !declared && outside_ns < OUTSIDE_NS || !is_wanted(p, now) {
+        return false;
+    }
+    let Some(visit) = m.border.visit() else { return false };
+    let (Some(held), Some(g)) = (m.p().filter(|x| std::ptr::eq(*x, p)), m.current()) else { return false };
+    if SCHED.stopping.load(Ordering::SeqCst) {
+        return false;
+    }
+    let status = g.state.status();
+    let cause = if status == Status::Syscall { Cause::BlockingCall } else { Cause::OutsideTooLong };
+    {
+        // The full gate: nothing holds sysmon still in a stopped world. Everything about p and g was learned before (G2).
+        let guard = slot().acquire();
+        // SAFETY: the visit holds m at its border for as long as the writer lives.
+        if let Some(mut w) = unsafe { guard.writer_for(&m.slot) } {
+            emit::context(&mut w, m);
+            if status == Status::Running {
+                emit::syscall_begin(&mut w, m, emit::At::nowhere());
+            }
+        }
+        if status == Status::Running {
+            // Where it stands nobody knows: it runs.
+            g.regs.set(Regs::default());
+            g.state.syscall_begin();
+        }
+        if let Some(mut w) = guard.writer() {
+            emit::proc_steal(&mut w, held, m, cause);
+        }
+    }
+    let held = m.clear_p();
+    visit.take();
+    HAND_OFFS.fetch_add(1, Ordering::Relaxed);
+    hand_off(held, now);
+    true
+}
+
+/// Gives a P that was taken to an M, if there is something to do, or to the idle list.
+fn hand_off(p: HeldP, now: u64) {
+    if is_wanted(p.p(), now) {
+        start_m(p, None);
+        return;
+    }
+    SCHED.put_idle_p(p);
+    // As a searcher that gives up: look once more, and let somebody be woken for what came meanwhile (I2).
+    fence(Ordering::SeqCst);
+    if SCHED.has_work() {
+        wake_searcher();
+    }
+    wake_poller_for_timers();
+}

@@ -1,0 +1,109 @@
+//! Stopping the world: no M but the caller's is in the runtime with a P.
+//!
+//! - S-1: a P counts as stopped when it is idle (and no idle P is handed out while `stopping`), when its M waits in
+//!   [`stop_here`], or when its M is outside and visited. So user code is never waited for; only Ms that are inside are, and
+//!   those reach the scheduler or leave soon.
+//! - S-2: the visits are held until the start. An M that wants to enter meanwhile waits at its border.
+//! - S-3: a P that is in somebody's hands on the way to an M is waited for until that M has it.
+//! - S-4: Ms without a P (coming back from a call, sleeping in the poller), sysmon and foreign threads go on. What they do
+//!   is guarded by the full gate, so a trace start waits for them there.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::sched::SCHED;
+use crate::sched::border::Visit;
+use crate::sched::m::M;
+use crate::sched::p::P;
+use crate::sched::park::Inside;
+use crate::sched::wake::wake_searcher;
+
+/// One stopper at a time.
+static STOPPER: Mutex<()> = Mutex::new(());
+
+/// Evidence that the world is stopped by the calling goroutine. Dropping it starts the world.
+pub(crate) struct Stopped {
+    visits: Vec<Visit<'static>>,
+    _one: parking_lot::MutexGuard<'static, ()>,
+}
+
+/// Stops the world. `None` if somebody else is at it; the caller yields and tries again (its lock must not be waited for
+/// inside: the other stopper waits for the caller's M).
+pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
+    let one = STOPPER.try_lock()?;
+    {
+        // Under the lock, so that take_idle_p() either comes before or sees it.
+        let _inner = SCHED.inner.lock();
+        SCHED.stopping.store(true, Ordering::SeqCst);
+    }
+    let my_p = me.m().must_p();
+    let mut visits = Vec::with_capacity(SCHED.ps().len());
+    for p in SCHED.ps() {
+        if p.id == my_p.id {
+            continue;
+        }
+        let mut turns = 0u32;
+        while !stop_one(p, &mut visits) {
+            turns += 1;
+            if turns < 100 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(Duration::from_micros(if turns < 200 { 5 } else { 100 }));
+            }
+        }
+    }
+    Some(Stopped { visits, _one: one })
+}
+
+/// Whether `p` is stopped (S-1).
+fn stop_one(p: &'static P, visits: &mut Vec<Visit<'static>>) -> bool {
+    if p.stopped.load(Ordering::Acquire) {
+        return true;
+    }
+    let Some(m) = p.m() else {
+        let _inner = SCHED.inner.lock();
+        return p.idle.load(Ordering::Relaxed);
+    };
+    m.preempt.store(true, Ordering::Relaxed);
+    let Some(visit) = m.border.visit() else { return false };
+    // The M may have another P by now, or none.
+    if m.p().is_some_and(|x| std::ptr::eq(x, p)) {
+        visits.push(visit);
+        return true;
+    }
+    false
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        {
+            let _inner = SCHED.inner.lock();
+            SCHED.stopping.store(false, Ordering::SeqCst);
+        }
+        self.visits.clear();
+        for p in SCHED.ps() {
+            if p.stopped.load(Ordering::Acquire)
+                && let Some(m) = p.m()
+            {
+                m.parker.unpark();
+            }
+        }
+        // Whoever submitted meanwhile found no idle P to hand out.
+        if SCHED.has_work() {
+            wake_searcher();
+        }
+    }
+}
+
+/// An M with a P waits, in the scheduler, until the world runs again.
+pub(crate) fn stop_here(m: &'static M) {
+    let p = m.must_p();
+    // ORDER: Release; pairs with the Acquire in stop_one(): everything this M did is visible to the stopper.
+    p.stopped.store(true, Ordering::Release);
+    while SCHED.stopping.load(Ordering::SeqCst) {
+        m.parker.park();
+    }
+    p.stopped.store(false, Ordering::Release);
+}

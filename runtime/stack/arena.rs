@@ -1,0 +1,267 @@
+//! The reservation, the slabs in it, and the free lists.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::stack::header::StackRef;
+use crate::stack::{CLASS_BYTES, Class};
+
+/// The region size that is tried first, per class: room for four million default stacks.
+const REGION_BYTES_WANTED: usize = 1 << 40;
+/// Below this a region is of no use.
+const REGION_BYTES_MIN: usize = 1 << 30;
+/// Address space made usable at a time.
+const SLAB_BYTES: usize = 128 << 20;
+/// Warm stacks per class that stay warm; a trim takes the pages of the rest.
+const WARM_MAX: usize = 1024;
+
+/// The one reservation of the process.
+pub(crate) struct Arena {
+    /// Lowest address; `usize::MAX` before there is a reservation, so that no stack pointer lies in it.
+    pub(crate) base: AtomicUsize,
+    /// Bytes of all regions.
+    pub(crate) bytes: AtomicUsize,
+    /// log2 of a region's bytes.
+    pub(crate) region_shift: AtomicU32,
+    regions: [Mutex<Region>; CLASS_BYTES.len()],
+    guard: AtomicU8,
+    guard_bytes: AtomicUsize,
+    live: AtomicUsize,
+    exhausted: AtomicBool,
+}
+
+struct Region {
+    /// Stacks never used: from here to `usable_end`.
+    next: usize,
+    usable_end: usize,
+    end: usize,
+    free: Vec<StackRef>,
+    /// The first so many of `free` have given their pages back.
+    cold: usize,
+}
+
+const GUARD_UNKNOWN: u8 = 0;
+const GUARD_MADVISE: u8 = 1;
+const GUARD_MPROTECT: u8 = 2;
+
+/// MADV_GUARD_INSTALL, Linux 6.13.
+const MADV_GUARD_INSTALL: libc::c_int = 102;
+
+pub(crate) static ARENA: Arena = Arena {
+    base: AtomicUsize::new(usize::MAX),
+    bytes: AtomicUsize::new(0),
+    region_shift: AtomicU32::new(0),
+    regions: [const { Mutex::new(Region { next: 0, usable_end: 0, end: 0, free: Vec::new(), cold: 0 }) }; 4],
+    guard: AtomicU8::new(GUARD_UNKNOWN),
+    guard_bytes: AtomicUsize::new(0),
+    live: AtomicUsize::new(0),
+    exhausted: AtomicBool::new(false),
+};
+
+impl Arena {
+    /// Makes the reservation. Called once, before the first goroutine.
+    pub(crate) fn init(&self) -> io::Result<()> {
+        if self.bytes.load(Ordering::Acquire) != 0 {
+            return Ok(());
+        }
+        let mut region = REGION_BYTES_WANTED;
+        let alignment = CLASS_BYTES[CLASS_BYTES.len() - 1];
+        let base = loop {
+            let bytes = region * CLASS_BYTES.len() + alignment;
+            // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
+            let p = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    bytes,
+                    libc::PROT_NONE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            };
+            if p != libc::MAP_FAILED {
+                break (p as usize).next_multiple_of(alignment);
+            }
+            let e = io::Error::last_os_error();
+            region /= 2;
+            if region < REGION_BYTES_MIN {
+                return Err(io::Error::new(
+                    e.kind(),
+                    format!("cannot reserve {bytes} bytes of address space for stacks: {e} (is `ulimit -v` set?)"),
+                ));
+            }
+        };
+        for (i, r) in self.regions.iter().enumerate() {
+            let mut r = r.lock();
+            r.next = base + i * region;
+            r.usable_end = r.next;
+            r.end = r.next + region;
+        }
+        #[cfg(target_os = "linux")]
+        // SAFETY: the range is the mapping just made. A refusal only costs memory.
+        unsafe {
+            libc::madvise(base as *mut _, region * CLASS_BYTES.len(), libc::MADV_NOHUGEPAGE);
+        }
+        // SAFETY: sysconf reads a constant.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        self.guard_bytes.store(page.max(16 << 10), Ordering::Relaxed);
+        if std::env::var_os("RT_STACK_GUARD").is_some_and(|v| v == "mprotect") {
+            self.guard.store(GUARD_MPROTECT, Ordering::Relaxed);
+        }
+        self.region_shift.store(region.trailing_zeros(), Ordering::Relaxed);
+        self.base.store(base, Ordering::Relaxed);
+        self.bytes.store(region * CLASS_BYTES.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// A stack of the class: a warm one if there is one, otherwise a new one.
+    pub(crate) fn take(&self, class: Class) -> io::Result<StackRef> {
+        let mut region = self.regions[class.index()].lock();
+        if let Some(s) = region.free.pop() {
+            region.cold = region.cold.min(region.free.len());
+            return Ok(s);
+        }
+        let r = self.fresh(&mut region, class);
+        drop(region);
+        match &r {
+            Ok(_) => {
+                self.live.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => self.exhausted.store(true, Ordering::SeqCst),
+        }
+        r
+    }
+
+    /// Gives back a stack; its pages stay.
+    pub(crate) fn put(&self, s: StackRef) {
+        self.regions[s.header().class.index()].lock().free.push(s);
+    }
+
+    /// Whether the last attempt to make a stack failed. Spawning asks first, so that the error reaches somebody.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.exhausted.load(Ordering::Relaxed)
+    }
+
+    /// After [`Arena::is_exhausted`]: tries whether there is a stack now.
+    pub(crate) fn probe(&self, class: Class) -> io::Result<()> {
+        let s = self.take(class)?;
+        self.put(s);
+        self.exhausted.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Bytes of the guard at the low end of each stack.
+    pub(crate) fn guard_bytes(&self) -> usize {
+        self.guard_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Stacks made so far.
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    fn fresh(&self, region: &mut Region, class: Class) -> io::Result<StackRef> {
+        let bytes = class.bytes();
+        if region.next + bytes > region.usable_end {
+            let slab = SLAB_BYTES.max(bytes).min(region.end - region.usable_end);
+            if slab < bytes {
+                return Err(io::Error::new(
+                    io::ErrorKind::OutOfMemory,
+                    format!("no address space for another stack of {bytes} bytes ({} stacks are in use)", self.live()),
+                ));
+            }
+            // SAFETY: the range is part of the reservation that was not yet used.
+            let r = unsafe {
+                libc::mprotect(region.usable_end as *mut _, slab, libc::PROT_READ | libc::PROT_WRITE)
+            };
+            if r != 0 {
+                return Err(self.explain("making stacks usable", &io::Error::last_os_error()));
+            }
+            region.usable_end += slab;
+        }
+        let low = region.next;
+        self.install_guard(low)?;
+        region.next += bytes;
+        // SAFETY: the stack is mapped, new, and by the region's lock ours alone.
+        Ok(unsafe { StackRef::init(low + bytes, class) })
+    }
+
+    fn install_guard(&self, low: usize) -> io::Result<()> {
+        let bytes = self.guard_bytes();
+        if self.guard.load(Ordering::Relaxed) != GUARD_MPROTECT {
+            // SAFETY: the range is the low end of a stack nobody uses; an old kernel answers EINVAL and does nothing.
+            let r = unsafe { libc::madvise(low as *mut _, bytes, MADV_GUARD_INSTALL) };
+            if r == 0 {
+                self.guard.store(GUARD_MADVISE, Ordering::Relaxed);
+                return Ok(());
+            }
+            let e = io::Error::last_os_error();
+            if self.guard.load(Ordering::Relaxed) == GUARD_MADVISE {
+                return Err(self.explain("installing a stack guard", &e));
+            }
+            self.guard.store(GUARD_MPROTECT, Ordering::Relaxed);
+        }
+        // SAFETY: as above; the pages become inaccessible, which is the purpose.
+        if unsafe { libc::mprotect(low as *mut _, bytes, libc::PROT_NONE) } == 0 {
+            return Ok(());
+        }
+        Err(self.explain("protecting a stack guard", &io::Error::last_os_error()))
+    }
+
+    /// Makes the guard at `low` readable, for the fault handler that walks a stack whose pointer lies in it. Answers whether
+    /// that worked. Async-signal-safe.
+    pub(crate) fn open_guard(&self, low: usize) -> bool {
+        const MADV_GUARD_REMOVE: libc::c_int = 103;
+        let bytes = self.guard_bytes();
+        // SAFETY: the range is the guard of a stack whose goroutine is about to end with the process; both calls only make
+        // it accessible.
+        unsafe {
+            if self.guard.load(Ordering::Relaxed) == GUARD_MADVISE {
+                libc::madvise(low as *mut _, bytes, MADV_GUARD_REMOVE) == 0
+            } else {
+                libc::mprotect(low as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) == 0
+            }
+        }
+    }
+
+    /// An error that says what ran out and which knob turns it.
+    fn explain(&self, what: &str, e: &io::Error) -> io::Error {
+        let live = self.live();
+        let mut text = format!("{what} failed: {e} ({live} stacks are in use)");
+        if e.raw_os_error() == Some(libc::ENOMEM) {
+            let max = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+            let max = max.as_deref().map_or("unknown", str::trim);
+            text.push_str(&format!(
+                "; each stack costs two memory mappings on this kernel and vm.max_map_count is {max}: raise it with \
+                 `sysctl vm.max_map_count=N`, or use a kernel with MADV_GUARD_INSTALL (Linux 6.13)"
+            ));
+        }
+        io::Error::new(io::ErrorKind::OutOfMemory, text)
+    }
+
+    /// Gives the pages of idle stacks beyond the warm ones back to the kernel; at most `batch` stacks per call.
+    pub(crate) fn trim(&self, batch: usize) {
+        for (i, region) in self.regions.iter().enumerate() {
+            let mut region = region.lock();
+            // The free list is a stack: its bottom was used longest ago.
+            let cold_target = region.free.len().saturating_sub(WARM_MAX);
+            let until = cold_target.min(region.cold + batch);
+            for k in region.cold..until {
+                let s = region.free[k];
+                let low = s.low() + self.guard_bytes();
+                // The top pages hold the header and the suspended coroutine's frames.
+                let high = (s.top() - KEEP_BYTES) & !(KEEP_BYTES - 1);
+                debug_assert!(high > low && CLASS_BYTES[i] > KEEP_BYTES);
+                // SAFETY: the stack is in the free list (A4), under the region's lock, and nothing below its top pages
+                // is live: the coroutine on it is suspended in its outermost function.
+                unsafe { libc::madvise(low as *mut _, high - low, libc::MADV_FREE) };
+            }
+            region.cold = region.cold.max(until);
+        }
+    }
+}
+
+/// Bytes at a stack's top that a trim leaves alone: a suspended coroutine's outermost frames lie there.
+const KEEP_BYTES: usize = 16 << 10;

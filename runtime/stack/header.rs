@@ -1,0 +1,117 @@
+//! The words at the top of every stack, and the way from the stack pointer to them.
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering;
+
+use crate::coro::Coro;
+use crate::sched::g::G;
+use crate::stack::arena::ARENA;
+use crate::stack::{CLASS_BYTES, Class};
+
+/// What lies at the top of a stack.
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    /// The goroutine that owns the stack now; written by whoever owns the stack (A4).
+    pub(crate) g: Cell<Option<&'static G>>,
+    pub(crate) class: Class,
+    /// The coroutine that lives on this stack, from first use on for ever.
+    pub(crate) coro: UnsafeCell<MaybeUninit<Coro>>,
+    pub(crate) has_coro: Cell<bool>,
+    /// The coroutine's handle to suspend itself, an address inside the stack; set when it first runs.
+    pub(crate) yielder: Cell<*const ()>,
+}
+
+/// A stack, by its header. Stacks are never unmapped, so the reference is good for ever; who may use what is behind it is
+/// A4's business.
+#[derive(Clone, Copy)]
+pub(crate) struct StackRef(&'static Header);
+
+// SAFETY: a StackRef is moved between threads together with the ownership of the stack (A4), which the queues and locks
+// that carry it hand over with acquire and release.
+unsafe impl Send for StackRef {}
+
+impl StackRef {
+    /// The stack whose top is `top`.
+    ///
+    /// # Safety
+    ///
+    /// `top` is the top of a stack of the arena whose memory is readable and writable, and the caller owns it.
+    pub(crate) unsafe fn init(top: usize, class: Class) -> StackRef {
+        let header = (top - size_of::<Header>()) as *mut Header;
+        // SAFETY: the memory is mapped, aligned (tops are aligned to 64 KiB) and owned by the caller.
+        unsafe {
+            header.write(Header {
+                g: Cell::new(None),
+                class,
+                coro: UnsafeCell::new(MaybeUninit::uninit()),
+                has_coro: Cell::new(false),
+                yielder: Cell::new(std::ptr::null()),
+            });
+            StackRef(&*header)
+        }
+    }
+
+    pub(crate) fn header(self) -> &'static Header {
+        self.0
+    }
+
+    /// One past the highest address that the goroutine's frames use: where the header begins.
+    pub(crate) fn top(self) -> usize {
+        std::ptr::from_ref(self.0) as usize
+    }
+
+    /// The lowest address, guard included.
+    pub(crate) fn low(self) -> usize {
+        self.top() + size_of::<Header>() - self.0.class.bytes()
+    }
+}
+
+/// The stack pointer of the calling function.
+#[inline(always)]
+fn stack_pointer() -> usize {
+    let sp: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: copies a register; no memory, no stack, no flags.
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags));
+    }
+    sp
+}
+
+/// The header of the stack that holds the address, if the arena does.
+#[inline(always)]
+fn header_at(address: usize) -> Option<*const Header> {
+    let base = ARENA.base.load(Ordering::Relaxed);
+    let offset = address.wrapping_sub(base);
+    if offset >= ARENA.bytes.load(Ordering::Relaxed) {
+        return None;
+    }
+    let class = offset >> ARENA.region_shift.load(Ordering::Relaxed);
+    let top = (address | (CLASS_BYTES[class & 3] - 1)) + 1;
+    Some((top - size_of::<Header>()) as *const Header)
+}
+
+/// The goroutine on whose stack the caller runs (A1).
+#[inline(always)]
+pub(crate) fn current_g() -> Option<&'static G> {
+    let header = header_at(stack_pointer())?;
+    // SAFETY: the caller runs on this stack, so its top is mapped and initialised, and its goroutine is bound.
+    unsafe { (*header).g.get() }
+}
+
+/// The header of the stack that holds `address`, for the fault handler.
+///
+/// # Safety
+///
+/// Only when `address` is known to lie in a stack that was handed out.
+pub(crate) unsafe fn of_fault(address: usize) -> Option<&'static Header> {
+    let header = header_at(address)?;
+    // SAFETY: passed on to the caller.
+    Some(unsafe { &*header })
+}

@@ -1,0 +1,75 @@
+//! Goroutine stacks: where they lie, how the current one is found, how they are made and kept warm.
+//!
+//! ```text
+//!   arena (one PROT_NONE reservation, NORESERVE)
+//!   | 64 KiB stacks ...        | 256 KiB stacks ...       | 1 MiB stacks ...         | 8 MiB stacks ...         |
+//!     <- one region per class, all of one size; stacks are aligned to their size ->
+//!
+//!   one stack:   | guard |  ...  <- grows down  ... | Header |
+//!                low                                      top = low + class size
+//! ```
+//!
+//! - A1: an address inside the arena tells its class from its region, and so its stack's top by masking. The word before the
+//!   top names the goroutine. So the current goroutine is found from the stack pointer with two loads, and thread-locals,
+//!   whose addresses go stale when a goroutine migrates, are not needed.
+//! - A2: the lowest pages of a stack are a guard. Where the kernel has MADV_GUARD_INSTALL (Linux 6.13) it costs no mapping;
+//!   otherwise mprotect splits the mapping, and `vm.max_map_count` bounds the number of stacks.
+//! - A3: a stack that was used keeps its pages and its suspended coroutine; it is handed out again as it is. Nothing is
+//!   given back to the kernel when a goroutine ends (16 us and a TLB shootdown); a trim in batches does that.
+//! - A4: a stack is in exactly one place: bound to a goroutine, in a P's cache, or in the shared free list.
+//!
+//! Rejected: one mapping per stack (dies at 32,750 with the default map count); segmented or copied stacks (Rust has
+//! pointers into frames).
+
+pub(crate) mod arena;
+pub(crate) mod header;
+pub(crate) mod overflow;
+
+use std::io;
+
+/// The size classes, in bytes.
+pub(crate) const CLASS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 8 << 20];
+
+/// Index into [`CLASS_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class(u8);
+
+impl Class {
+    /// The class of a goroutine that asks for nothing.
+    pub(crate) const DEFAULT: Class = Class(1);
+
+    /// The smallest class that holds `bytes`.
+    pub(crate) fn for_bytes(bytes: usize) -> io::Result<Class> {
+        let Some(i) = CLASS_BYTES.iter().position(|&c| bytes <= c) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("stack size {bytes} is more than the largest, {} bytes", CLASS_BYTES[CLASS_BYTES.len() - 1]),
+            ));
+        };
+        Ok(Class(i as u8))
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        CLASS_BYTES[self.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_round_up() {
+        assert_eq!(Class::for_bytes(0).unwrap().bytes(), 64 << 10);
+        assert_eq!(Class::for_bytes(1).unwrap().bytes(), 64 << 10);
+        assert_eq!(Class::for_bytes(10_000).unwrap().bytes(), 64 << 10);
+        assert_eq!(Class::for_bytes((64 << 10) + 1).unwrap().bytes(), 256 << 10);
+        assert_eq!(Class::for_bytes(8 << 20).unwrap().bytes(), 8 << 20);
+        let e = Class::for_bytes((8 << 20) + 1).unwrap_err();
+        assert!(e.to_string().contains("8388608"), "{e}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Stack overflow: a fault in a guard becomes a report, then the signal's usual end.
+//!
+//! - O-1: the handler runs on an alternate stack, which every M has. It takes no lock and allocates nothing: the faulting code
+//!   may have been in the allocator. It notes what it knows, wakes sysmon, and waits for it to print; if sysmon does not come
+//!   back in time, it prints the bare addresses itself.
+//! - O-2: a fault elsewhere is not ours: the handler that was there before gets it (std's, which reports overflows of
+//!   threads' own stacks).
+
+use std::cell::UnsafeCell;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tracer::unwind::{self, Cache, Regs};
+
+use crate::sched::g::G;
+use crate::sched::{dump, sysmon};
+use crate::stack::arena::ARENA;
+use crate::stack::header;
+
+const FRAMES_MAX: usize = 96;
+
+const NONE: u32 = 0;
+const ASKED: u32 = 1;
+const PRINTED: u32 = 2;
+
+/// The one fault that is reported; a second thread that faults meanwhile waits for the end of the process.
+struct Fault {
+    taken: AtomicBool,
+    state: AtomicU32,
+    g: UnsafeCell<Option<&'static G>>,
+    len: AtomicUsize,
+    frames: UnsafeCell<[usize; FRAMES_MAX]>,
+    cache: UnsafeCell<Option<Cache>>,
+}
+
+// SAFETY: the cells are written by the thread that won `taken`, and read by sysmon after `state` says ASKED (Release,
+// Acquire); the cache is made before the handler is installed.
+unsafe impl Sync for Fault {}
+
+static FAULT: Fault = Fault {
+    taken: AtomicBool::new(false),
+    state: AtomicU32::new(NONE),
+    g: UnsafeCell::new(None),
+    len: AtomicUsize::new(0),
+    frames: UnsafeCell::new([0; FRAMES_MAX]),
+    cache: UnsafeCell::new(None),
+};
+
+struct Previous(UnsafeCell<MaybeUninit<[libc::sigaction; 2]>>);
+// SAFETY: written once, before the handlers that read it are installed.
+unsafe impl Sync for Previous {}
+static PREVIOUS: Previous = Previous(UnsafeCell::new(MaybeUninit::zeroed()));
+
+const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// Installs the handler. Once, before the first M.
+pub(crate) fn install() {
+    unwind::method();
+    // SAFETY: called once, before the handler can run: nobody else touches the cells.
+    unsafe {
+        *FAULT.cache.get() = Some(Cache::new());
+        let previous = (*PREVIOUS.0.get()).assume_init_mut();
+        for (i, &signal) in SIGNALS.iter().enumerate() {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(signal, &action, &mut previous[i]);
+        }
+    }
+}
+
+/// Gives the calling thread an alternate stack for the handler, for ever.
+pub(crate) fn alternate_stack() {
+    const BYTES: usize = 64 << 10;
+    // SAFETY: an anonymous mapping of our own, handed to the kernel and never unmapped. An M's thread never ends.
+    unsafe {
+        let p = libc::mmap(
+            std::ptr::null_mut(),
+            BYTES,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if p == libc::MAP_FAILED {
+            return; // An overflow will then end the process without a report.
+        }
+        let stack = libc::stack_t { ss_sp: p, ss_flags: 0, ss_size: BYTES };
+        libc::sigaltstack(&stack, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid siginfo and context for SA_SIGINFO.
+    let (address, regs) = unsafe { ((*info).si_addr() as usize, regs_of(context)) };
+    // SAFETY: only looked at when the stack pointer, too, lies in that stack: then it is in use.
+    if let Some(g) = unsafe { faulted(address, regs.sp) } {
+        report(g, regs);
+    }
+    // O-2, and the end of our own case: whatever was there before takes it from here.
+    // SAFETY: written by install() before the handler was installed.
+    let previous = unsafe { (*PREVIOUS.0.get()).assume_init_ref() };
+    let i = SIGNALS.iter().position(|&s| s == signal).unwrap_or(0);
+    // SAFETY: re-installs a disposition the kernel gave us; the fault happens again and meets it.
+    unsafe {
+        if FAULT.taken.load(Ordering::Relaxed) || previous[i].sa_sigaction == libc::SIG_IGN {
+            let mut default: libc::sigaction = std::mem::zeroed();
+            default.sa_sigaction = libc::SIG_DFL;
+            libc::sigaction(signal, &default, std::ptr::null_mut());
+        } else if previous[i].sa_sigaction == libc::SIG_DFL {
+            libc::sigaction(signal, &previous[i], std::ptr::null_mut());
+        } else if previous[i].sa_flags & libc::SA_SIGINFO != 0 {
+            let f: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                std::mem::transmute(previous[i].sa_sigaction);
+            f(signal, info, context);
+        } else {
+            let f: extern "C" fn(libc::c_int) = std::mem::transmute(previous[i].sa_sigaction);
+            f(signal);
+        }
+    }
+}
+
+/// The goroutine whose guard was hit.
+///
+/// # Safety
+///
+/// Both addresses come from a fault of the calling thread.
+unsafe fn faulted(address: usize, sp: usize) -> Option<&'static G> {
+    // The stack pointer of an overflow lies in the guard or just above it, in the same stack.
+    // SAFETY: the thread runs on that stack, so it was handed out.
+    let h = unsafe { header::of_fault(sp) }?;
+    let top = std::ptr::from_ref(h) as usize + size_of::<header::Header>();
+    let low = top - h.class.bytes();
+    if address < low || address >= low + ARENA.guard_bytes() {
+        return None;
+    }
+    h.g.get()
+}
+
+fn report(g: &'static G, regs: Regs) {
+    if FAULT.taken.swap(true, Ordering::SeqCst) {
+        // Another thread is reporting; the process is about to end.
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    let top = g.stack.get().map_or(0, |s| s.top());
+    let low = g.stack.get().map_or(usize::MAX, |s| s.low());
+    // The stack pointer may lie in the guard: a walk from there must not fault. The goroutine does not go on anyway.
+    let readable = ARENA.open_guard(low);
+    // SAFETY: `taken` was won, so the cells are ours. The stack is mapped from `low` up, now that the guard is open.
+    unsafe {
+        *FAULT.g.get() = Some(g);
+        let frames = &mut *FAULT.frames.get();
+        let n = match &mut *FAULT.cache.get() {
+            Some(cache) if readable && regs.sp >= low => {
+                unwind::walk_by(unwind::Method::Dwarf, regs, top, cache, frames)
+            }
+            _ => {
+                frames[0] = regs.pc;
+                1
+            }
+        };
+        FAULT.len.store(n, Ordering::Relaxed);
+    }
+    FAULT.state.store(ASKED, Ordering::Release);
+    sysmon::wake_for_fault();
+    for _ in 0..300 {
+        if FAULT.state.load(Ordering::Acquire) == PRINTED {
+            return;
+        }
+        // SAFETY: nanosleep is async-signal-safe; the pointer is to a live timespec.
+        unsafe {
+            libc::nanosleep(&libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 }, std::ptr::null_mut());
+        }
+    }
+    bare();
+}
+
+/// Sysmon's half: prints the report if a fault waits for one.
+pub(crate) fn report_pending() {
+    if FAULT.state.load(Ordering::Acquire) != ASKED {
+        return;
+    }
+    // SAFETY: ASKED was seen: the faulting thread has written the cells and waits.
+    let (g, frames) = unsafe { ((*FAULT.g.get()).expect("set"), &*FAULT.frames.get()) };
+    let pcs = &frames[..FAULT.len.load(Ordering::Relaxed)];
+    let mut text = String::new();
+    // SAFETY: N2: the goroutine runs on the M that faulted, and waits for us.
+    let name = unsafe { g.name() }.map(|n| format!(" {n:?}")).unwrap_or_default();
+    text.push_str(&format!(
+        "fatal error: stack overflow\n\ngoroutine {}{name} has used up its stack of {} bytes; give it a larger one with \
+         rt::Builder::new().stack_size(BYTES)\n\n",
+        g.id(),
+        g.class.get().bytes()
+    ));
+    dump::stack(&mut text, pcs);
+    if pcs.len() == FRAMES_MAX {
+        text.push_str("...more frames\n");
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    FAULT.state.store(PRINTED, Ordering::Release);
+}
+
+/// The report of last resort: no allocation, no lock.
+fn bare() {
+    let mut buf = [0u8; 4096];
+    let mut out = &mut buf[..];
+    // SAFETY: `taken` is ours, and sysmon only reads.
+    let (g, frames) = unsafe { (*FAULT.g.get(), &*FAULT.frames.get()) };
+    let pcs = &frames[..FAULT.len.load(Ordering::Relaxed)];
+    let id = g.map_or(0, |g| g.id());
+    let bytes = g.map_or(0, |g| g.class.get().bytes());
+    let _ = writeln!(out, "fatal error: stack overflow\n\ngoroutine {id} has used up its stack of {bytes} bytes");
+    for pc in pcs {
+        let _ = writeln!(out, "\t{pc:#x}");
+    }
+    let rest = out.len();
+    let len = buf.len() - rest;
+    // SAFETY: write is async-signal-safe; the buffer is live.
+    unsafe { libc::write(2, buf.as_ptr().cast(), len) };
+}
+
+/// The registers at the fault.
+///
+/// # Safety
+///
+/// `context` is the kernel's ucontext of a signal.
+unsafe fn regs_of(context: *mut libc::c_void) -> Regs {
+    let context = context.cast::<libc::ucontext_t>();
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let r = &(*context).uc_mcontext.gregs;
+        Regs {
+            pc: r[libc::REG_RIP as usize] as usize,
+            sp: r[libc::REG_RSP as usize] as usize,
+            fp: r[libc::REG_RBP as usize] as usize,
+            lr: 0,
+        }
+    }
+    #[cfg(all(target_os = "linux", target_arch = "aarch64"))]
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let c = &(*context).uc_mcontext;
+        Regs { pc: c.pc as usize, sp: c.sp as usize, fp: c.regs[29] as usize, lr: c.regs[30] as usize }
+    }
+    #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    {
+        let _ = context;
+        Regs::default()
+    }
+}

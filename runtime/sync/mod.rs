@@ -1,0 +1,11 @@
+//! Synchronisation for goroutines and threads, in any mix.
+//!
+//! Everything here blocks the goroutine, never the thread under it; called from a plain thread it blocks that thread. The
+//! names are std's.
+
+mod mutex;
+mod wait_group;
+pub(crate) mod waiter;
+
+pub use mutex::{Mutex, MutexGuard};
+pub use wait_group::WaitGroup;

@@ -1,0 +1,265 @@
+//! A mutual-exclusion lock.
+//!
+//! ```text
+//!   state    0          free                        LOCKED             held, nobody waits
+//!            WAITERS    free, somebody was woken    LOCKED | WAITERS   held, somebody waits
+//! ```
+//!
+//! - X1: WAITERS is set and cleared under the list's lock. Set: the list is not empty, or will not be when the lock is let go.
+//! - X2: an unlock that sees WAITERS wakes the first waiter, which competes with newcomers for the lock: that is fast, since the
+//!   lock is free while it wakes up.
+//! - X3: a waiter that has waited for more than [`STARVING_NS`] is handed the lock directly, and newcomers queue behind it. So
+//!   nobody waits for ever (Go's starvation mode).
+//! - X4: a waiter that lost the race goes back to the front.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tracer::clock;
+use tracer::record::Fixed;
+
+use crate::prim::spin::RawLock;
+use crate::sched::g::Wait;
+use crate::sched::park::Caller;
+use crate::sync::waiter::{Node, Nodes};
+
+const LOCKED: u32 = 1;
+const WAITERS: u32 = 2;
+
+/// After so long a waiter is handed the lock (X3).
+const STARVING_NS: u64 = 1_000_000;
+
+/// Outcomes of a wait.
+const COMPETE: u32 = 0;
+const HANDED: u32 = 1;
+
+/// A lock that blocks the goroutine, not the thread under it.
+///
+/// There is no poisoning: a panic while the lock is held unlocks it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use rt::sync::{Mutex, WaitGroup};
+///
+/// let total = Arc::new(Mutex::new(0));
+/// let wg = WaitGroup::new();
+/// for i in 0..10 {
+///     let total = total.clone();
+///     wg.go(move || *total.lock() += i);
+/// }
+/// wg.wait();
+/// assert_eq!(*total.lock(), 45);
+/// ```
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    raw: Raw,
+    value: UnsafeCell<T>,
+}
+
+struct Raw {
+    state: AtomicU32,
+    lock: RawLock,
+    waiting: UnsafeCell<Nodes>,
+}
+
+impl Default for Raw {
+    fn default() -> Raw {
+        Raw::new()
+    }
+}
+
+// SAFETY: the list is touched under its lock only.
+unsafe impl Sync for Raw {}
+// SAFETY: as above.
+unsafe impl Send for Raw {}
+// SAFETY: the value is reached by one holder at a time; it crosses threads with the lock.
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
+// SAFETY: a mutex owns its value.
+unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+
+impl Raw {
+    const fn new() -> Raw {
+        Raw { state: AtomicU32::new(0), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in unlock(): the last holder's writes are visible.
+        self.state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn lock_slow(&self) {
+        let caller = Caller::here();
+        let began = clock::ticks();
+        let patience = clock::ticks_per_second() / (1_000_000_000 / STARVING_NS);
+        let mut first_time = true;
+        loop {
+            self.lock.lock();
+            let s = self.state.load(Ordering::Relaxed);
+            // X1: WAITERS stays as it is; a barging newcomer takes only a lock that is free.
+            if s & LOCKED == 0 {
+                if self.state.compare_exchange(s, s | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    // SAFETY: locked above.
+                    unsafe { self.lock.unlock() };
+                    return;
+                }
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
+                continue;
+            }
+            if self.state.compare_exchange(s, s | WAITERS, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+                // SAFETY: locked above.
+                unsafe { self.lock.unlock() };
+                continue;
+            }
+            let node = Node::new(caller.waiter());
+            let starving = !first_time && clock::ticks() - began > patience;
+            node.slot.set(std::ptr::without_provenance_mut(usize::from(starving)));
+            // SAFETY: the lock is held; the node stays here until it is taken off.
+            unsafe {
+                let waiting = &mut *self.waiting.get();
+                if first_time { waiting.push_back(&node) } else { waiting.push_front(&node) }
+            }
+            first_time = false;
+            let wait = Wait { reason: Fixed::Sync, kind: "mutex", object: std::ptr::from_ref(self) as usize };
+            // SAFETY: locked above; unlocked once, by this closure.
+            caller.wait(&node, wait, || unsafe { self.lock.unlock() });
+            if node.outcome.get() == HANDED {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn unlock(&self) {
+        // ORDER: Release; pairs with the Acquire in try_lock().
+        if self.state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_err() {
+            self.unlock_slow();
+        }
+    }
+
+    #[cold]
+    fn unlock_slow(&self) {
+        self.lock.lock();
+        // SAFETY: the lock is held.
+        let waiting = unsafe { &mut *self.waiting.get() };
+        let node = waiting.pop_front();
+        let more = if waiting.is_empty() { 0 } else { WAITERS };
+        // X3: the flag says that it was woken before and has waited for long.
+        let handed = node.is_some_and(|n| n.slot.get().addr() != 0);
+        // ORDER: Release; pairs with the Acquire in try_lock() and lock_slow(). Nobody else changes a LOCKED state without
+        // the list's lock, except to set WAITERS, which needs it too.
+        self.state.store(if handed { LOCKED | more } else { more }, Ordering::Release);
+        let waiter = node.map(|n| {
+            n.outcome.set(if handed { HANDED } else { COMPETE });
+            n.finish()
+        });
+        // SAFETY: locked above.
+        unsafe { self.lock.unlock() };
+        if let Some(w) = waiter {
+            Caller::here().wake(w);
+        }
+    }
+}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex { raw: Raw::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock and holds it until the guard is dropped.
+    ///
+    /// A goroutine that locks a mutex it holds waits for ever.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        if !self.raw.try_lock() {
+            self.raw.lock_slow();
+        }
+        MutexGuard { mutex: self, _not_send: PhantomData }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.raw.try_lock().then_some(MutexGuard { mutex: self, _not_send: PhantomData })
+    }
+
+    /// The value, through the only reference there is.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.try_lock() {
+            Some(g) => f.debug_struct("Mutex").field("value", &&*g).finish(),
+            None => f.debug_struct("Mutex").field("value", &format_args!("<locked>")).finish(),
+        }
+    }
+}
+
+impl<T> From<T> for Mutex<T> {
+    fn from(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+}
+
+/// The right to use a [`Mutex`]'s value; dropping it unlocks.
+#[must_use = "a guard that is dropped at once unlocks at once"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    _not_send: PhantomData<*mut ()>,
+}
+
+// SAFETY: a shared guard gives shared access to the value only.
+unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mutex.raw.unlock();
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock, and is borrowed exclusively.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

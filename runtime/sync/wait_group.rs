@@ -1,0 +1,113 @@
+//! Waiting for a number of goroutines to be done.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tracer::record::Fixed;
+
+use crate::sched::park::Caller;
+use crate::sched::task::JoinHandle;
+use crate::sync::waiter::WaitList;
+
+/// A counter that can be waited for: Go's `sync.WaitGroup`.
+///
+/// Clones share the counter.
+///
+/// ```
+/// let wg = rt::sync::WaitGroup::new();
+/// for _ in 0..3 {
+///     wg.go(|| rt::yield_now());
+/// }
+/// wg.wait();
+/// ```
+#[derive(Clone, Default)]
+pub struct WaitGroup {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    count: AtomicUsize,
+    waiters: WaitList,
+}
+
+impl Default for Inner {
+    fn default() -> Inner {
+        Inner { count: AtomicUsize::new(0), waiters: WaitList::new() }
+    }
+}
+
+impl WaitGroup {
+    /// A group with nothing to wait for.
+    pub fn new() -> WaitGroup {
+        WaitGroup::default()
+    }
+
+    /// Adds `n` to the counter. Call it before what is to be waited for begins.
+    ///
+    /// # Panics
+    ///
+    /// If the counter overflows.
+    pub fn add(&self, n: usize) {
+        let before = self.inner.count.fetch_add(n, Ordering::Relaxed);
+        assert!(before.checked_add(n).is_some(), "WaitGroup counter overflow");
+    }
+
+    /// Takes one from the counter; at zero everybody who waits goes on.
+    ///
+    /// # Panics
+    ///
+    /// If the counter is zero already.
+    pub fn done(&self) {
+        // ORDER: AcqRel; pairs with itself and with the load in wait(): what was done before is visible to the waiter. SeqCst
+        // since the waiters' list is read afterwards: either the waiter sees zero, or this sees the waiter.
+        let before = self.inner.count.fetch_sub(1, Ordering::SeqCst);
+        if before == 0 {
+            self.inner.count.fetch_add(1, Ordering::SeqCst);
+            panic!("WaitGroup::done without an add");
+        }
+        if before == 1 {
+            self.inner.waiters.wake_all();
+        }
+    }
+
+    /// Waits until the counter is zero.
+    pub fn wait(&self) {
+        if self.inner.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let zero = || self.inner.count.load(Ordering::SeqCst) == 0;
+        Caller::here().wait_until(&self.inner.waiters, Fixed::Sync, "wait group", zero);
+    }
+
+    /// Starts a goroutine that counts: adds one, runs `f`, and is done, also when `f` panics.
+    ///
+    /// # Panics
+    ///
+    /// As [`go`](crate::go).
+    #[track_caller]
+    pub fn go<F, T>(&self, f: F) -> JoinHandle<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        struct Done(WaitGroup);
+        impl Drop for Done {
+            fn drop(&mut self) {
+                self.0.done();
+            }
+        }
+        self.add(1);
+        let done = Done(self.clone());
+        crate::go(move || {
+            let _done = done;
+            f()
+        })
+    }
+}
+
+impl fmt::Debug for WaitGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitGroup").field("count", &self.inner.count.load(Ordering::Relaxed)).finish()
+    }
+}

@@ -1,0 +1,132 @@
+//! Batches: their headers, and what kind of content each has.
+
+use std::io::Read;
+
+use super::error::{Broken, Error, Resource};
+use super::rule::Rule;
+use super::source::Source;
+use super::version::Version;
+use crate::wire::{Ev, MAX_BATCH_BYTES, MAX_BATCH_HEADER_BYTES, varint};
+
+/// A batch's place in the buffer and what its header says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Batch {
+    pub generation: u64,
+    /// An M, or -1.
+    pub m: i64,
+    /// Units of the trace clock.
+    pub time: u64,
+    pub start: u32,
+    pub end: u32,
+    /// The number of an experiment, or 0.
+    pub experiment: u8,
+}
+
+/// What a batch holds. Its first byte says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Events,
+    Strings,
+    Stacks,
+    Samples,
+    Sync,
+    Experiment,
+    /// Not a batch but the byte between generations; Go takes a batch that begins with that byte for it, too.
+    End,
+}
+
+impl Batch {
+    pub fn content(&self, bytes: &[u8], version: Version) -> Content {
+        if self.experiment != 0 {
+            return Content::Experiment;
+        }
+        let first = bytes[self.start as usize..self.end as usize].first();
+        match first.and_then(|&byte| Ev::from_u8(byte)) {
+            Some(Ev::Strings) => Content::Strings,
+            Some(Ev::Stacks) => Content::Stacks,
+            Some(Ev::CpuSamples) => Content::Samples,
+            Some(Ev::Frequency) if version < Version::Go125 => Content::Sync,
+            Some(Ev::Sync) if version >= Version::Go125 => Content::Sync,
+            Some(Ev::EndOfGeneration) => Content::End,
+            _ => Content::Events,
+        }
+    }
+}
+
+/// What stands at a place where a batch may begin.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Batch(Batch),
+    /// The byte between generations.
+    End,
+    /// The end of the file.
+    Eof,
+}
+
+enum Header {
+    /// The batch, without its end, and its size.
+    Whole(Batch, u64),
+    Overlong,
+    Cut,
+}
+
+fn header(bytes: &[u8], mut pos: usize) -> Header {
+    let mut experiment = 0;
+    if bytes[pos] == Ev::ExperimentalBatch as u8 {
+        let Some(&number) = bytes.get(pos + 1) else { return Header::Cut };
+        experiment = number;
+        pos += 1;
+    }
+    pos += 1;
+    let mut numbers = [0; 4];
+    for number in &mut numbers {
+        let Some(n) = varint::read(bytes, &mut pos) else {
+            return if bytes.len() - pos < varint::MAX_BYTES { Header::Cut } else { Header::Overlong };
+        };
+        *number = n;
+    }
+    let [generation, m, time, size] = numbers;
+    Header::Whole(Batch { generation, m: m as i64, time, start: pos as u32, end: 0, experiment }, size)
+}
+
+/// Reads the batch at `pos` into the buffer.
+pub(crate) fn next<R: Read>(source: &mut Source<R>, pos: usize) -> Result<Next, Error> {
+    if !source.fill_to(pos + 1)? {
+        return Ok(Next::Eof);
+    }
+    let offset = source.base() + pos as u64;
+    let broken = |rule| Broken::new(rule, Resource::Trace, offset);
+    let first = source.bytes()[pos];
+    match Ev::from_u8(first) {
+        Some(Ev::EndOfGeneration) => return Ok(Next::End),
+        Some(Ev::EventBatch) => {}
+        Some(Ev::ExperimentalBatch) => {
+            if !source.fill_to(pos + 2)? {
+                return Ok(Next::Eof); // Go's reader sees a clean end here.
+            }
+        }
+        _ => return Err(broken(Rule::BatchKind).detail(format!("Event number {first} stands there.")).into()),
+    }
+    let (mut batch, size) = loop {
+        match header(source.bytes(), pos) {
+            Header::Whole(batch, size) => break (batch, size),
+            Header::Overlong => return Err(broken(Rule::BatchHeader).into()),
+            // A number may be both cut and overlong; more bytes will tell.
+            Header::Cut if source.at_end() => return Err(broken(Rule::BatchCut).into()),
+            Header::Cut => {
+                source.fill()?;
+            }
+        }
+    };
+    debug_assert!(batch.start as usize <= pos + MAX_BATCH_HEADER_BYTES + 1);
+    if size > MAX_BATCH_BYTES as u64 {
+        return Err(broken(Rule::BatchSize).detail(format!("It has {size}.")).into());
+    }
+    let end = batch.start as usize + size as usize;
+    if !source.fill_to(end)? {
+        let has = source.bytes().len() - batch.start as usize;
+        return Err(broken(Rule::BatchCut).detail(format!("It has {has} of {size} bytes.")).into());
+    }
+    batch.end = end as u32;
+    Ok(Next::Batch(batch))
+}

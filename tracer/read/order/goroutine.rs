@@ -1,0 +1,96 @@
+//! Goroutines: created, started, stopped, blocked, unblocked, destroyed, switched.
+
+use super::state::{Context, GState};
+use super::{Attempt, Need, Order, Verdict};
+use crate::read::error::Resource;
+use crate::read::event::{NONE, Prior};
+use crate::read::rule::Rule;
+use crate::wire::{Ev, GoStatus};
+
+impl Order {
+    pub(super) fn go_create(&mut self, at: &Attempt<'_>, cx: Context, status: GoStatus) -> Verdict {
+        at.needs(cx, Need::P)?;
+        if let Some(creator) = self.gs.get(&cx.g).filter(|state| state.status != GoStatus::Running) {
+            let detail = format!("It is {}.", creator.status.name());
+            return Err(at.broken(Rule::GoCreateRunner, Resource::G(cx.g)).detail(detail));
+        }
+        let id = at.raw.args[0] as i64;
+        if self.gs.contains_key(&id) {
+            return Err(at.broken(Rule::GoExists, Resource::G(id)));
+        }
+        self.gs.insert(id, GState::new(status, at.generation));
+        self.happen(at, cx);
+        Ok(Some(cx))
+    }
+
+    /// GoDestroy, GoStop, GoBlock: the running goroutine leaves the M.
+    pub(super) fn go_leave(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+        at.needs(cx, Need::G)?;
+        let state = self.current_g_in(at, cx, GoStatus::Running)?;
+        match at.raw.kind {
+            Ev::GoStop => state.status = GoStatus::Runnable,
+            Ev::GoBlock => state.status = GoStatus::Waiting,
+            _ => {
+                self.gs.remove(&cx.g);
+            }
+        }
+        self.happen(at, cx);
+        Ok(Some(Context { g: NONE, ..cx }))
+    }
+
+    pub(super) fn go_start(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+        let [id, number, ..] = at.raw.args;
+        let seq = at.seq(number);
+        let Some(state) = self.gs.get_mut(&(id as i64)) else { return Ok(None) };
+        if state.status != GoStatus::Runnable || !seq.follows(state.seq) {
+            return Ok(None);
+        }
+        at.needs(cx, Need::P)?;
+        if cx.g != NONE {
+            return Err(at.broken(Rule::ForbidsG, Resource::M(cx.m)).detail(format!("It has G {}.", cx.g)));
+        }
+        state.status = GoStatus::Running;
+        state.seq = seq;
+        self.happen(at, cx);
+        Ok(Some(Context { g: id as i64, ..cx }))
+    }
+
+    pub(super) fn go_unblock(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+        let [id, number, ..] = at.raw.args;
+        let seq = at.seq(number);
+        let Some(state) = self.gs.get_mut(&(id as i64)) else { return Ok(None) };
+        if state.status != GoStatus::Waiting || !seq.follows(state.seq) {
+            return Ok(None);
+        }
+        state.status = GoStatus::Runnable;
+        state.seq = seq;
+        self.happen(at, cx); // Anybody may unblock: no P is needed, nor even an M.
+        Ok(Some(cx))
+    }
+
+    /// GoSwitch, GoSwitchDestroy: unblock the next goroutine, block or destroy this one, start the next.
+    pub(super) fn go_switch(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+        at.needs(cx, Need::G)?;
+        self.current_g_in(at, cx, GoStatus::Running)?;
+        let [id, number, ..] = at.raw.args;
+        let (id, seq) = (id as i64, at.seq(number));
+        let Some(next) = self.gs.get_mut(&id) else { return Ok(None) };
+        if next.status != GoStatus::Waiting || !seq.follows(next.seq) {
+            return Ok(None);
+        }
+        next.status = GoStatus::Running;
+        next.seq = seq;
+        let ends = at.raw.kind == Ev::GoSwitchDestroy;
+        if ends {
+            self.gs.remove(&cx.g);
+        } else {
+            self.current_g(at, cx)?.status = GoStatus::Waiting;
+        }
+        self.happen(at, cx);
+        let left = if ends { Ev::GoDestroy } else { Ev::GoBlock };
+        self.happen_as(at, cx, left, [0; 4], Prior::Implied);
+        let nobody = Context { g: NONE, ..cx };
+        self.happen_as(at, nobody, Ev::GoStart, [at.raw.args[0], number, 0, 0], Prior::Implied);
+        Ok(Some(Context { g: id, ..cx }))
+    }
+}

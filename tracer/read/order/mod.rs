@@ -1,0 +1,264 @@
+//! The scheduler emulator: finds the order in which the events of all Ms happened, and refuses those that cannot have.
+//!
+//! Times do not tell the order, as clocks differ between CPUs. What tells it is state: `GoStart` of a goroutine cannot come
+//! before the event that made it runnable. So the reader offers the next event of an M, and [`Order::advance`] says whether
+//! it can happen now (and then it has happened), cannot happen yet (another M must come first), or can never happen.
+//!
+//! Which events wait for what:
+//!
+//! - `GoStart`, `GoUnblock`, `GoSwitch*`: until the goroutine is runnable (waiting) and its sequence number is the one before;
+//! - `ProcStart`, `ProcSteal`: the same for a P (idle; in a blocking call), and `ProcStart` until the M has lost its P;
+//! - `GoSyscallEndBlocked`: until the M has lost the P with which it went into the blocking call;
+//! - `GCBegin`, `GCEnd`, `GCActive`: until the GC's sequence number is the one before.
+//!
+//! Everything else happens to what the M has, and can always happen or never.
+//!
+//! Invariants:
+//!
+//! O1. The verdict MUST be that of Go's `internal/trace/order.go` for every input: a trace that passes here passes there.
+//! O2. `NotYet` MUST leave no trace in the state, with one exception that is Go's: the M exists from then on.
+//! O3. Nothing a file says may panic here, nor take memory beyond what its events have paid for.
+
+mod gc;
+mod goroutine;
+mod proc;
+mod state;
+mod status;
+mod syscall;
+mod user;
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::RandomState;
+
+use super::error::{Broken, Resource};
+use super::event::{Event, NONE, Prior, Raw};
+use super::hash::{IdMap, Seed};
+use super::rule::Rule;
+use super::tables::Tables;
+use crate::wire::{Ev, GoStatus};
+use gc::Gc;
+use state::{Context, GState, Ms, PState, Seq};
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// The event has happened: [`Order::pop`] has it.
+    Done,
+    /// Another M's event must happen first.
+    NotYet,
+}
+
+/// An event that is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// The event.
+    pub raw: &'a Raw,
+    /// The M whose stream it is the next of.
+    pub m: i64,
+    /// The number of its generation.
+    pub generation: u64,
+    /// The tables of its generation.
+    pub tables: &'a Tables,
+}
+
+/// The context after the event, or `None` if it cannot happen yet.
+type Verdict = Result<Option<Context>, Broken>;
+
+/// The state of the scheduler at one moment of the trace.
+#[derive(Debug, Default)]
+pub struct Order {
+    gs: IdMap<GState>,
+    ps: IdMap<PState>,
+    ms: Ms,
+    tasks: HashSet<u64, Seed>,
+    gc: Gc,
+    /// The number of the first generation; 0 before it.
+    first_generation: u64,
+    ready: VecDeque<Event>,
+    names: RandomState,
+}
+
+impl Order {
+    /// The state before the first event: nothing is known.
+    pub fn new() -> Order {
+        Order::default()
+    }
+
+    /// Lets the event happen if it can.
+    pub fn advance(&mut self, at: Attempt<'_>) -> Result<Step, Broken> {
+        if self.first_generation == 0 {
+            self.first_generation = at.generation;
+        }
+        if at.m == NONE {
+            let context = Context { m: NONE, p: NONE, g: NONE };
+            return Ok(if self.dispatch(&at, context)?.is_some() { Step::Done } else { Step::NotYet });
+        }
+        let slot = self.ms.slot(at.m);
+        let state = *self.ms.state(slot);
+        let Some(after) = self.dispatch(&at, Context { m: at.m, p: state.p, g: state.g })? else {
+            return Ok(Step::NotYet);
+        };
+        let state = self.ms.state(slot);
+        state.p = after.p;
+        state.g = after.g;
+        Ok(Step::Done)
+    }
+
+    /// The next event that has happened.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Event> {
+        self.ready.pop_front()
+    }
+
+    /// How many goroutines, Ps and Ms exist now.
+    pub fn sizes(&self) -> (usize, usize, usize) {
+        (self.gs.len(), self.ps.len(), self.ms.len())
+    }
+
+    fn dispatch(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+        match at.raw.kind {
+            Ev::ProcStart => self.proc_start(at, cx),
+            Ev::ProcStop => self.proc_stop(at, cx),
+            Ev::ProcSteal => self.proc_steal(at, cx),
+            Ev::ProcStatus => self.proc_status(at, cx),
+
+            Ev::GoCreate => self.go_create(at, cx, GoStatus::Runnable),
+            Ev::GoCreateBlocked => self.go_create(at, cx, GoStatus::Waiting),
+            Ev::GoStart => self.go_start(at, cx),
+            Ev::GoDestroy | Ev::GoStop | Ev::GoBlock => self.go_leave(at, cx),
+            Ev::GoUnblock => self.go_unblock(at, cx),
+            Ev::GoSwitch | Ev::GoSwitchDestroy => self.go_switch(at, cx),
+            Ev::GoStatus | Ev::GoStatusStack => self.go_status(at, cx),
+
+            Ev::GoSyscallBegin => self.syscall_begin(at, cx),
+            Ev::GoSyscallEnd => self.syscall_end(at, cx),
+            Ev::GoSyscallEndBlocked => self.syscall_end_blocked(at, cx),
+            Ev::GoCreateSyscall => self.go_create_syscall(at, cx),
+            Ev::GoDestroySyscall => self.go_destroy_syscall(at, cx),
+
+            Ev::StwBegin | Ev::GcMarkAssistBegin => self.go_range_begin(at, cx),
+            Ev::StwEnd | Ev::GcMarkAssistEnd => self.go_range_end(at, cx),
+            Ev::GcMarkAssistActive => self.go_range_active(at, cx),
+            Ev::GcActive => self.gc_active(at, cx),
+            Ev::GcBegin => self.gc_begin(at, cx),
+            Ev::GcEnd => self.gc_end(at, cx),
+            Ev::GcSweepBegin => self.sweep_begin(at, cx),
+            Ev::GcSweepActive => self.sweep_active(at, cx),
+            Ev::GcSweepEnd => self.sweep_end(at, cx),
+            Ev::HeapAlloc | Ev::HeapGoal => self.instant(at, cx, Need::P),
+
+            Ev::UserTaskBegin => self.task_begin(at, cx),
+            Ev::UserTaskEnd => self.task_end(at, cx),
+            Ev::UserRegionBegin => self.region_begin(at, cx),
+            Ev::UserRegionEnd => self.region_end(at, cx),
+            Ev::ProcsChange | Ev::GoLabel | Ev::UserLog => self.instant(at, cx, Need::G),
+
+            kind if kind.spec().experiment != 0 => self.instant(at, cx, Need::M),
+            _ => Err(at.broken(Rule::Orderable, Resource::M(at.m))),
+        }
+    }
+
+    /// An event that changes nothing.
+    fn instant(&mut self, at: &Attempt<'_>, cx: Context, need: Need) -> Verdict {
+        at.needs(cx, need)?;
+        self.happen(at, cx);
+        Ok(Some(cx))
+    }
+
+    /// Queues the event in this context.
+    #[inline]
+    fn happen(&mut self, at: &Attempt<'_>, cx: Context) {
+        self.happen_as(at, cx, at.raw.kind, at.raw.args, Prior::Implied);
+    }
+
+    fn happen_as(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4], prior: Prior) {
+        let Raw { time, offset, .. } = *at.raw;
+        self.ready.push_back(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
+    }
+
+    fn in_first_generation(&self, at: &Attempt<'_>) -> bool {
+        at.generation == self.first_generation
+    }
+
+    /// The state of the goroutine that the M has.
+    fn current_g(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut GState, Broken> {
+        self.gs.get_mut(&cx.g).ok_or_else(|| at.broken(Rule::GoUnknown, Resource::G(cx.g)))
+    }
+
+    /// The same, if it is in this status.
+    fn current_g_in(&mut self, at: &Attempt<'_>, cx: Context, status: GoStatus) -> Result<&mut GState, Broken> {
+        let state = self.current_g(at, cx)?;
+        if state.status == status {
+            return Ok(state);
+        }
+        let rule = if status == GoStatus::Syscall { Rule::GoInSyscall } else { Rule::GoRunning };
+        Err(at.broken(rule, Resource::G(cx.g)).detail(format!("It is {}.", state.status.name())))
+    }
+
+    /// The state of the P that the M has.
+    fn current_p(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut PState, Broken> {
+        self.ps.get_mut(&cx.p).ok_or_else(|| at.broken(Rule::ProcUnknown, Resource::P(cx.p)))
+    }
+
+    /// Says in words why the event cannot happen yet, for the report that nothing can happen any more.
+    pub fn why_not_yet(&mut self, at: Attempt<'_>) -> String {
+        let first = at.raw.args[0];
+        let (p, g) = self.ms.get(at.m).map_or((NONE, NONE), |m| (m.p, m.g));
+        let mut text = format!("M {} (P {p}, G {g}) at byte {}: {}", at.m, at.raw.offset, at.raw.kind.name());
+        for (arg, value) in at.raw.kind.spec().args[1..].iter().zip(at.raw.args) {
+            text += &format!(" {}={value}", arg.name);
+        }
+        text += "; ";
+        text += &match at.raw.kind {
+            Ev::GoStart | Ev::GoUnblock | Ev::GoSwitch | Ev::GoSwitchDestroy => match self.gs.get(&(first as i64)) {
+                Some(state) => format!("G {first} is {}, its number {}", state.status.name(), state.seq),
+                None => format!("G {first} does not exist"),
+            },
+            Ev::ProcStart if p != NONE => format!("the M still has P {p}"),
+            Ev::ProcStart | Ev::ProcSteal => match self.ps.get(&(first as i64)) {
+                Some(state) => format!("P {first} is {}, its number {}", state.status.name(), state.seq),
+                None => format!("P {first} does not exist"),
+            },
+            Ev::GoSyscallEndBlocked => format!("the M still has P {p}"),
+            _ => format!("the GC's number is {}", self.gc.seq),
+        };
+        text
+    }
+}
+
+/// What an event needs the M to have. Each needs what the ones before need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// To be one.
+    M,
+    /// A P.
+    P,
+    /// A P and a goroutine.
+    G,
+}
+
+impl Attempt<'_> {
+    #[cold]
+    fn broken(&self, rule: Rule, resource: Resource) -> Broken {
+        Broken::new(rule, resource, self.raw.offset).event(self.raw.kind)
+    }
+
+    #[inline]
+    fn needs(&self, cx: Context, need: Need) -> Result<(), Broken> {
+        if cx.m == NONE {
+            Err(self.broken(Rule::NeedsM, Resource::M(cx.m)))
+        } else if cx.p == NONE && need != Need::M {
+            Err(self.broken(Rule::NeedsP, Resource::M(cx.m)))
+        } else if cx.g == NONE && need == Need::G {
+            Err(self.broken(Rule::NeedsG, Resource::M(cx.m)))
+        } else {
+            Ok(())
+        }
+    }
+
+    #[inline]
+    fn seq(&self, number: u64) -> Seq {
+        Seq { generation: self.generation, number }
+    }
+}

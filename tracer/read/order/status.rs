@@ -1,0 +1,105 @@
+//! Statuses: what a G or P was doing when it is first named in a generation. They restart its sequence numbers.
+//!
+//! In the first generation a status brings its resource into the world; later it must say what is known already.
+
+use super::state::{Context, GState, MState, PState, Seq};
+use super::{Attempt, Order, Verdict};
+use crate::read::error::Resource;
+use crate::read::event::{NONE, Prior};
+use crate::read::rule::Rule;
+use crate::wire::{GoStatus, ProcStatus};
+
+impl Order {
+    pub(super) fn proc_status(&mut self, at: &Attempt<'_>, mut cx: Context) -> Verdict {
+        let [id, status, ..] = at.raw.args;
+        let id = id as i64;
+        let Some(status) = ProcStatus::from_u8(status as u8) else {
+            let detail = format!("It is {status}.");
+            return Err(at.broken(Rule::ProcStatusKnown, Resource::P(id)).detail(detail));
+        };
+        let seq = Seq { generation: at.generation, number: 0 };
+        let first = self.in_first_generation(at);
+        let mut args = at.raw.args;
+        let mut prior = Prior::Implied;
+        let mut owner = None;
+        if let Some(state) = self.ps.get_mut(&id) {
+            if status == ProcStatus::SyscallAbandoned && state.status == ProcStatus::Syscall {
+                // Nothing was lost: the blocking call is known. The P is about to be stolen, and whoever says so is not the
+                // one who has it.
+                args[1] = ProcStatus::Syscall as u64;
+                let Some(found) = self.ms.with_p(id) else {
+                    return Err(at.broken(Rule::ProcBound, Resource::P(id)));
+                };
+                owner = Some(found);
+            } else if state.status != status {
+                let detail = format!("It was {} and is said to be {}.", state.status.name(), status.name());
+                return Err(at.broken(Rule::ProcStatusSame, Resource::P(id)).detail(detail));
+            }
+            state.seq = seq;
+        } else {
+            self.ps.insert(id, PState { seq, status, sweeping: false });
+            prior = if first { Prior::Undetermined } else { Prior::NotExist };
+        }
+        let mut after = cx;
+        if matches!(status, ProcStatus::Running | ProcStatus::Syscall) {
+            after.p = id;
+        }
+        if let Some((m, MState { g, .. })) = owner {
+            cx = Context { m, p: id, g };
+        }
+        self.happen_as(at, cx, at.raw.kind, args, prior);
+        Ok(Some(after))
+    }
+
+    pub(super) fn go_status(&mut self, at: &Attempt<'_>, mut cx: Context) -> Verdict {
+        let [id, m, status, _] = at.raw.args;
+        let (id, m) = (id as i64, m as i64);
+        let Some(status) = GoStatus::from_u8(status as u8) else {
+            return Err(at.broken(Rule::GoStatusKnown, Resource::G(id)).detail(format!("It is {status}.")));
+        };
+        let first = self.in_first_generation(at);
+        let mut prior = Prior::Implied;
+        match self.gs.get_mut(&id) {
+            Some(state) if state.status != status => {
+                let detail = format!("It was {} and is said to be {}.", state.status.name(), status.name());
+                return Err(at.broken(Rule::GoStatusSame, Resource::G(id)).detail(detail));
+            }
+            Some(state) => state.seq = Seq { generation: at.generation, number: 0 },
+            None if first => {
+                self.gs.insert(id, GState::new(status, at.generation));
+                prior = Prior::Undetermined;
+            }
+            None => return Err(at.broken(Rule::GoStatusNew, Resource::G(id))),
+        }
+        let mut after = cx;
+        match status {
+            GoStatus::Running => after.g = id,
+            GoStatus::Syscall if m == NONE => return Err(at.broken(Rule::SyscallM, Resource::G(id))),
+            GoStatus::Syscall if m == cx.m => {
+                if !first && cx.g != id {
+                    return Err(self.wrong_owner(at, id, m, cx.g));
+                }
+                after.g = id;
+            }
+            GoStatus::Syscall => {
+                // The goroutine has been in its blocking call for the whole generation, and somebody else tells of it.
+                match self.ms.get(m).map(|state| state.g) {
+                    Some(g) if g != id => return Err(self.wrong_owner(at, id, m, g)),
+                    Some(g) => cx.g = g,
+                    None => {
+                        let slot = self.ms.slot(m);
+                        *self.ms.state(slot) = MState { p: NONE, g: id };
+                    }
+                }
+                cx.m = m;
+            }
+            GoStatus::Bad | GoStatus::Runnable | GoStatus::Waiting => {}
+        }
+        self.happen_as(at, cx, at.raw.kind, at.raw.args, prior);
+        Ok(Some(after))
+    }
+
+    fn wrong_owner(&self, at: &Attempt<'_>, id: i64, m: i64, has: i64) -> crate::read::error::Broken {
+        at.broken(Rule::SyscallOwner, Resource::G(id)).detail(format!("M {m} has G {has}."))
+    }
+}

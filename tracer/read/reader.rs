@@ -1,0 +1,307 @@
+//! The reader: generations in, events out.
+//!
+//! ```text
+//!           Source ── load ──> Generation ── a Cursor per M ──> Frontier ── Order ──> Event
+//!  (bytes of one generation)   (tables, batches)          (next event of each M)
+//! ```
+//!
+//! Each step offers the earliest event of the frontier to [`Order`]; if it cannot happen yet, the others in the order of
+//! their times. If none can, the trace is broken. A generation ends when the frontier is empty.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use super::error::{Broken, Error, Resource};
+use super::event::{Event, NONE, Prior};
+use super::frontier::{Cursor, Frontier};
+use super::generation::{self, Generation, Info, Outcome, Sample};
+use super::order::{Attempt, Order, Step};
+use super::rule::Rule;
+use super::source::Source;
+use super::tables::{Tables, to_ns};
+use super::version::Version;
+use crate::wire::{ArgKind, Ev, SPECS};
+
+/// How many Ms a report of a stuck trace names.
+const STUCK_REPORTS: usize = 16;
+
+/// Reads a trace, event by event.
+///
+/// As an iterator it ends after the first error. [`Reader::tables`] and [`Reader::generation`] are those of the event that was
+/// given last.
+#[derive(Debug)]
+pub struct Reader<R> {
+    source: Source<R>,
+    version: Version,
+    generation: Generation,
+    /// The bytes of `generation` at the beginning of the source's.
+    taken: usize,
+    frontier: Frontier,
+    next_sample: usize,
+    order: Order,
+    last_time: i64,
+    syncs: u64,
+    /// What comes when the generation at hand is over, instead of the next; first comes a `Sync`, if it has not yet.
+    ahead: Option<Error>,
+    ahead_synced: bool,
+    done: bool,
+    unfinished: u64,
+}
+
+impl<R: Read> Reader<R> {
+    /// A reader of the trace that `from` gives, which it reads in large pieces. Fails if that does not begin as a trace does.
+    pub fn new(from: R) -> Result<Reader<R>, Error> {
+        let mut source = Source::new(from);
+        source.fill_to(Version::HEADER_BYTES)?;
+        let header = source.bytes().get(..Version::HEADER_BYTES).ok_or(Error::NotATrace)?;
+        let version = Version::from_header(header)?;
+        source.consume(Version::HEADER_BYTES);
+        Ok(Reader {
+            source,
+            version,
+            generation: Generation::default(),
+            taken: 0,
+            frontier: Frontier::default(),
+            next_sample: 0,
+            order: Order::new(),
+            last_time: 0,
+            syncs: 0,
+            ahead: None,
+            ahead_synced: false,
+            done: false,
+            unfinished: 0,
+        })
+    }
+
+    /// The version of the trace.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The generation of the last event. The `Sync` event that ends the trace still belongs to the last generation.
+    pub fn generation(&self) -> &Info {
+        &self.generation.info
+    }
+
+    /// What the ids of the last event stand for. A clone of the `Arc` keeps the tables after their generation.
+    pub fn tables(&self) -> &Arc<Tables> {
+        &self.generation.tables
+    }
+
+    /// After the end: so many bytes at the end of the file belong to a generation of which the file has no event. Go's
+    /// reader passes over them in silence.
+    pub fn unfinished_bytes(&self) -> u64 {
+        self.unfinished
+    }
+
+    /// How many goroutines, Ps and Ms exist at this moment of the trace, as far as it has told.
+    pub fn alive(&self) -> (usize, usize, usize) {
+        self.order.sizes()
+    }
+
+    /// The next event, in the order in which they happened. `None` is the end.
+    fn step(&mut self) -> Result<Option<Event>, Error> {
+        if let Some(event) = self.order.pop() {
+            return self.give(event);
+        }
+        let sample = self.generation.samples.get(self.next_sample).copied();
+        let Some(first) = self.frontier.first_time() else {
+            return match sample {
+                Some(sample) => self.give_sample(sample),
+                None => self.turn(),
+            };
+        };
+        if let Some(sample) = sample.filter(|sample| sample.time < first) {
+            return self.give_sample(sample);
+        }
+        if !self.attempt(0)? {
+            self.attempt_rest()?;
+        }
+        match self.order.pop() {
+            Some(event) => self.give(event),
+            None => unreachable!("an event that is Done is in the queue"),
+        }
+    }
+
+    /// Offers the next event of the M at this place of the frontier.
+    #[inline]
+    fn attempt(&mut self, place: usize) -> Result<bool, Broken> {
+        let cursor = self.frontier.at(place);
+        let generation = &self.generation;
+        let attempt = Attempt {
+            raw: &cursor.next,
+            m: cursor.m,
+            generation: generation.info.number,
+            tables: &generation.tables,
+        };
+        match self.order.advance(attempt)? {
+            Step::NotYet => Ok(false),
+            Step::Done => {
+                self.frontier.advance(place, generation, self.source.bytes())?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// The earliest event cannot happen yet: somebody else's must.
+    #[cold]
+    fn attempt_rest(&mut self) -> Result<(), Broken> {
+        self.frontier.sort();
+        for place in 1..self.frontier.len() {
+            if self.attempt(place)? {
+                return Ok(());
+            }
+        }
+        let first = self.frontier.at(0);
+        let broken = Broken::new(Rule::Stuck, Resource::M(first.m), first.next.offset).event(first.next.kind);
+        let mut detail = format!("None of the {} Ms can go on:", self.frontier.len());
+        for place in 0..self.frontier.len().min(STUCK_REPORTS) {
+            let cursor = self.frontier.at(place);
+            let (generation, tables) = (self.generation.info.number, &*self.generation.tables);
+            let attempt = Attempt { raw: &cursor.next, m: cursor.m, generation, tables };
+            detail += "\n    ";
+            detail += &self.order.why_not_yet(attempt);
+        }
+        Err(broken.detail(detail))
+    }
+
+    /// Goes on to the next generation, or to the end.
+    #[cold]
+    fn turn(&mut self) -> Result<Option<Event>, Error> {
+        if let Some(error) = self.ahead.take_if(|_| self.ahead_synced) {
+            return Err(error);
+        }
+        if self.ahead.is_some() {
+            self.ahead_synced = true;
+            return self.sync(self.last_time);
+        }
+        self.source.consume(std::mem::take(&mut self.taken));
+        match generation::load(&mut self.source, self.version) {
+            Ok(Outcome::Generation(generation, after)) => {
+                self.ahead = after;
+                self.install(generation)
+            }
+            Ok(Outcome::End(unfinished)) => {
+                self.unfinished = unfinished;
+                self.done = true;
+                self.sync(self.last_time)
+            }
+            Err(error) => {
+                self.ahead = Some(error);
+                self.ahead_synced = true;
+                self.sync(self.last_time)
+            }
+        }
+    }
+
+    fn install(&mut self, generation: Generation) -> Result<Option<Event>, Error> {
+        self.taken = generation.info.bytes as usize;
+        self.next_sample = 0;
+        self.generation = generation;
+        self.frontier.clear();
+        for m in &self.generation.ms {
+            let cursor = Cursor::open(m, &self.generation, self.source.bytes())?;
+            self.frontier.push(cursor);
+        }
+        self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit))
+    }
+
+    fn sync(&mut self, time: i64) -> Result<Option<Event>, Error> {
+        self.syncs += 1;
+        let offset = self.source.base() + if self.done { self.source.bytes().len() as u64 } else { 0 };
+        let args = [self.syncs, 0, 0, 0];
+        let prior = Prior::Implied;
+        self.give(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
+    }
+
+    fn give_sample(&mut self, sample: Sample) -> Result<Option<Event>, Error> {
+        self.next_sample += 1;
+        let Sample { time, m, p, g, stack, offset } = sample;
+        let (kind, prior) = (Ev::CpuSample, Prior::Implied);
+        // That the stack exists is not checked, as Go does not: `validate` does.
+        self.give(Event { time, file_time: time, m, p, g, kind, prior, args: [stack, 0, 0, 0], offset })
+    }
+
+    #[inline]
+    fn give(&mut self, mut event: Event) -> Result<Option<Event>, Error> {
+        self.check_ids(&event)?;
+        if event.time <= self.last_time {
+            event.time = self.last_time.wrapping_add(1);
+        }
+        self.last_time = event.time;
+        Ok(Some(event))
+    }
+
+    /// What the event names is in the tables.
+    #[inline]
+    fn check_ids(&self, event: &Event) -> Result<(), Broken> {
+        let tables = &self.generation.tables;
+        let broken = |rule, resource| Err(Broken::new(rule, resource, event.offset).event(event.kind));
+        let ids = &IDS[event.kind as usize];
+        for i in ids.stacks {
+            if let Some(&id) = event.args.get(i).filter(|&&id| !tables.has_stack(id)) {
+                return broken(Rule::EventStack, Resource::Stack(id));
+            }
+        }
+        for i in ids.strings {
+            if let Some(&id) = event.args.get(i).filter(|&&id| tables.string_bytes(id).is_none()) {
+                return broken(Rule::EventString, Resource::String(id));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Event, Error>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let result = self.step();
+        if result.is_err() {
+            self.done = true;
+        }
+        result.transpose()
+    }
+}
+
+/// The index of no argument.
+const NO_ARG: usize = usize::MAX;
+
+/// Which arguments of an event, `dt` not counted, are ids of stacks and strings. No event has more than two of a kind.
+#[derive(Clone, Copy)]
+struct Ids {
+    stacks: [usize; 2],
+    strings: [usize; 2],
+}
+
+static IDS: [Ids; 256] = {
+    const NONE: Ids = Ids { stacks: [NO_ARG; 2], strings: [NO_ARG; 2] };
+    let mut ids = [NONE; 256];
+    let mut i = 0;
+    while i < SPECS.len() {
+        let spec = &SPECS[i];
+        let (mut stacks, mut strings) = (0, 0);
+        let mut arg = 1;
+        while arg < spec.args.len() && spec.timed {
+            let place = &mut ids[spec.ev as usize];
+            match spec.args[arg].kind {
+                ArgKind::Stack => {
+                    place.stacks[stacks] = arg - 1;
+                    stacks += 1;
+                }
+                ArgKind::String => {
+                    place.strings[strings] = arg - 1;
+                    strings += 1;
+                }
+                _ => {}
+            }
+            arg += 1;
+        }
+        i += 1;
+    }
+    ids
+};

@@ -1,0 +1,48 @@
+//! Recording: the half of the tracer that is always in the program.
+//!
+//! ```text
+//!   thread --Guard--> Slot.batch[gen % 2] --full--> Sink --reader thread--> stream
+//!                     tables[gen % 2] (stacks, strings) ----------^
+//! ```
+//!
+//! A thread opens its [gate](gate), which tells it the generation; it changes a state and appends the event that says
+//! so; it closes the gate. About once a second the runtime's advancer moves to the next generation: it makes sure that
+//! everything alive has a status in the old one, [publishes](publish) the new number, waits until every gate was seen
+//! quiet, and [closes](close) the old generation, which then travels to the [sink](Sink) as a whole.
+//!
+//! This module knows batches, tables and streams. It knows no scheduler: what the events mean and when a census is
+//! complete is the runtime's business.
+
+mod arena;
+#[cfg(not(loom))]
+mod batch;
+pub mod gate;
+#[cfg(not(loom))]
+mod session;
+#[cfg(not(loom))]
+mod sink;
+#[cfg(not(loom))]
+mod slot;
+#[cfg(not(loom))]
+mod start;
+mod status;
+#[cfg(not(loom))]
+mod strings;
+mod table;
+
+#[cfg(not(loom))]
+pub use session::{
+    NotedStatus, Stats, StreamError, begin, close, enabled, fresh_bytes, generation, may_publish, noted_stack, opened_at,
+    publish, reader_threads, register,
+};
+#[cfg(not(loom))]
+pub(crate) use session::{GENERATION, tables};
+#[cfg(not(loom))]
+pub use sink::{PENDING_BYTES_MAX, symbolizer};
+#[cfg(not(loom))]
+pub use slot::{Guard, Slot, Writer};
+#[cfg(not(loom))]
+pub use start::Start;
+pub use status::ResourceState;
+#[cfg(not(loom))]
+pub use strings::Fixed;

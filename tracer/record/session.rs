@@ -1,0 +1,262 @@
+//! Sessions and generations: begin, publish, close.
+//!
+//! See the [module](super) for how they fit together; the order of the calls is the runtime's advancer's.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::clock;
+use crate::record::batch::Batch;
+use crate::record::sink::{Close, SINK};
+use crate::record::slot::Slot;
+use crate::record::{gate, table};
+use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M};
+
+
+/// The generation that gates open for; 0 when tracing is off.
+pub(crate) static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// The last generation there was, so that numbers go on from one session to the next.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// When the present generation was opened, in ticks.
+static OPENED_AT: AtomicU64 = AtomicU64::new(0);
+
+/// The stack and string tables of one generation.
+pub(crate) struct Tables {
+    pub(crate) stacks: table::Trie,
+    pub(crate) strings: table::StringTable,
+}
+
+/// Bytes that one generation's stacks may take.
+const STACK_TABLE_BYTES_MAX: usize = 64 << 20;
+/// Bytes that one generation's strings may take.
+const STRING_TABLE_BYTES_MAX: usize = 16 << 20;
+
+impl Tables {
+    fn new() -> Tables {
+        Tables { stacks: table::Trie::new(STACK_TABLE_BYTES_MAX), strings: table::StringTable::new(STRING_TABLE_BYTES_MAX) }
+    }
+
+    /// Empties both tables.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else uses them: the generation is closed and the next with the same parity is not yet published.
+    pub(crate) unsafe fn reset(&self) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            self.stacks.reset();
+            self.strings.reset();
+        }
+    }
+}
+
+static TABLES: LazyLock<[Tables; 2]> = LazyLock::new(|| [Tables::new(), Tables::new()]);
+
+#[inline]
+pub(crate) fn tables(r#gen: u64) -> &'static Tables {
+    &TABLES[(r#gen % 2) as usize]
+}
+
+static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+
+/// Makes a slot known to the advancer, for ever.
+pub fn register(slot: &'static Slot) {
+    SLOTS.lock().push(slot);
+}
+
+/// What a session wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Whole generations in the stream.
+    pub generations: u64,
+    /// Bytes in the stream.
+    pub bytes: u64,
+}
+
+/// Why a stream did not get everything. What it holds up to then is whole generations, which any reader opens.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The writer failed; it was not called again.
+    Write(io::Error),
+    /// The writer was so slow that more than [`PENDING_BYTES_MAX`] waited for it.
+    Lost {
+        /// Bytes of events that were dropped.
+        bytes: u64,
+        /// Whole generations that were written before.
+        generations: u64,
+    },
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamError::Write(e) => write!(f, "the trace's writer failed: {e}"),
+            StreamError::Lost { bytes, generations } => write!(
+                f,
+                "the trace's writer was too slow: {bytes} bytes of events were dropped after {generations} whole generations"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StreamError::Write(e) => Some(e),
+            StreamError::Lost { .. } => None,
+        }
+    }
+}
+
+/// Whether tracing is on: one relaxed load.
+#[inline]
+pub fn enabled() -> bool {
+    generation() != 0
+}
+
+/// The present generation, 0 when tracing is off.
+#[inline]
+pub fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Reader threads alive, for whoever counts the process's threads.
+pub fn reader_threads() -> usize {
+    SINK.readers()
+}
+
+/// Bytes handed to the sink in this generation so far.
+pub fn fresh_bytes() -> u64 {
+    SINK.fresh_bytes()
+}
+
+/// Readies a session that writes to `out`, and answers its first generation, which the caller publishes in a stopped
+/// world. `on_end` runs on the reader thread when the stream has ended, with what became of it.
+///
+/// The caller makes sure that the last session has ended.
+///
+/// # Errors
+///
+/// When no reader thread can be started.
+pub fn begin(
+    out: Box<dyn Write + Send>,
+    on_end: impl FnOnce(Result<Stats, StreamError>) + Send + 'static,
+) -> io::Result<u64> {
+    assert!(!enabled(), "a session is running");
+    LazyLock::force(&TABLES);
+    SINK.start(out, Box::new(on_end))?;
+    let first = LAST.load(Ordering::Relaxed) + 1;
+    Ok(first)
+}
+
+/// Whether generation `r#gen` may be published: its tables are free (K2).
+pub fn may_publish(r#gen: u64) -> bool {
+    r#gen < 2 || SINK.done() >= r#gen - 2
+}
+
+/// Makes `r#gen` (0: off) the generation that gates open for, and waits until no guard of an older view is left. `idle` is
+/// called while waiting.
+///
+/// Called by the advancer only. Afterwards the generation before may be [closed](close).
+pub fn publish(r#gen: u64, mut idle: impl FnMut()) {
+    if r#gen != 0 {
+        assert!(may_publish(r#gen), "generation {} published while its tables are in use", r#gen);
+        LAST.store(r#gen, Ordering::Relaxed);
+        OPENED_AT.store(clock::ticks(), Ordering::Relaxed);
+    }
+    gate::publish(&GENERATION, r#gen);
+    // A slot that registers from now on reads the new number: registering takes this lock.
+    let slots = SLOTS.lock().clone();
+    for slot in slots {
+        while !slot.is_quiet() {
+            idle();
+        }
+    }
+}
+
+/// The status of a goroutine that no event of a generation named, noted by the census.
+#[derive(Clone, Copy, Debug)]
+pub struct NotedStatus {
+    /// Goroutine id.
+    pub g: u64,
+    /// OS thread id, for a goroutine in a blocking call; `u64::MAX` for none.
+    pub m: u64,
+    /// What it was doing.
+    pub status: GoStatus,
+    /// Where, as a stack id of that generation; 0 for unknown.
+    pub stack: u64,
+}
+
+/// Ends a generation: takes every slot's batches, adds the noted statuses, and hands it to the sink. `opened_at` is what
+/// [`opened_at`] said while it was the present one.
+///
+/// # Safety
+///
+/// [`publish`] has returned for a later generation (or 0) since `r#gen` was the present one, and only the advancer calls this.
+pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], last: bool) {
+    let slots = SLOTS.lock().clone();
+    for slot in slots {
+        // SAFETY: passed on to the caller: publish() has seen every gate quiet.
+        let (batch, ext) = unsafe { slot.take(r#gen) };
+        if let Some(b) = batch {
+            SINK.push(b);
+        }
+        if !ext.is_empty() {
+            SINK.push_ext(r#gen, ext);
+        }
+    }
+    if !noted.is_empty() {
+        let now = clock::ticks();
+        let open = || Batch::open(SINK.buffer(), r#gen, NO_M, now);
+        let mut b = open();
+        for n in noted {
+            if !b.has_room(MAX_EVENT_BYTES) {
+                SINK.push(std::mem::replace(&mut b, open()));
+            }
+            if n.stack == 0 {
+                b.event(Ev::GoStatus, now, &[n.g, n.m, n.status as u64]);
+            } else {
+                b.event(Ev::GoStatusStack, now, &[n.g, n.m, n.status as u64, n.stack]);
+            }
+        }
+        SINK.push(b);
+    }
+    SINK.close(Close {
+        r#gen,
+        opened_at,
+        snapshot: clock::snapshot(),
+        ticks_per_second: clock::ticks_per_second(),
+        last,
+    });
+}
+
+/// When the present generation was opened, in ticks.
+pub fn opened_at() -> u64 {
+    OPENED_AT.load(Ordering::Relaxed)
+}
+
+/// Records the stack of a parked goroutine in a generation's table, for [`NotedStatus::stack`].
+///
+/// # Safety
+///
+/// `r#gen` is not closed. `regs` was taken on the stack that ends at `top`, in a frame that is still alive and stays so for
+/// this call.
+pub unsafe fn noted_stack(r#gen: u64, regs: crate::unwind::Regs, top: usize, cache: &mut crate::unwind::Cache) -> u64 {
+    use crate::unwind;
+    if unwind::method() == unwind::Method::Off || regs.pc == 0 {
+        return 0;
+    }
+    let mut frames = [0usize; crate::wire::MAX_FRAMES];
+    // SAFETY: passed on to the caller.
+    let n = unsafe { unwind::walk(regs, top, cache, &mut frames) };
+    let words = frames.map(|f| f as u64);
+    u64::from(tables(r#gen).stacks.put(&words[..n]))
+}

@@ -1,0 +1,265 @@
+//! A thread's place in the tracer: its gate, its open batches, its scratch space for unwinding.
+//!
+//! A slot is made once per thread, never freed, and reused when a thread of the program's own has ended.
+//!
+//! - L1: everything behind an `UnsafeCell` here is touched only through a [`Guard`] that speaks for the slot: by the slot's
+//!   own thread, or by a visitor who has stopped that thread at the border and holds a guard of its own; or by the
+//!   advancer for a generation that is closed (G1). Two of them at once would corrupt a batch.
+//! - L2: one thread takes at most one guard at a time.
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock;
+use crate::record::batch::Batch;
+use crate::record::gate::Gate;
+use crate::record::sink::SINK;
+use crate::record::{GENERATION, tables};
+use crate::unwind::{self, Regs};
+use crate::wire::{Ev, MAX_EVENT_BYTES, MAX_FRAMES, ext};
+
+/// Where one thread records.
+#[repr(align(128))]
+pub struct Slot {
+    gate: Gate,
+    /// The OS thread id that the batches carry.
+    m_id: AtomicU64,
+    inner: [UnsafeCell<PerGeneration>; 2],
+    scratch: UnsafeCell<Scratch>,
+}
+
+#[derive(Default)]
+struct PerGeneration {
+    batch: Option<Batch>,
+    ext: ext::Writer,
+}
+
+struct Scratch {
+    cache: Option<unwind::Cache>,
+    frames: [MaybeUninit<usize>; MAX_FRAMES],
+    words: [u64; MAX_FRAMES],
+}
+
+// SAFETY: the cells are reached only under L1, which allows one accessor at a time; the rest is atomic.
+unsafe impl Sync for Slot {}
+// SAFETY: nothing in a slot is tied to the thread that made it (the unwinding cache is plain memory).
+unsafe impl Send for Slot {}
+
+impl Slot {
+    /// A slot for the OS thread `m_id`.
+    pub fn new(m_id: u64) -> Slot {
+        Slot {
+            gate: Gate::new(),
+            m_id: AtomicU64::new(m_id),
+            inner: Default::default(),
+            scratch: UnsafeCell::new(Scratch {
+                cache: None,
+                frames: [const { MaybeUninit::uninit() }; MAX_FRAMES],
+                words: [0; MAX_FRAMES],
+            }),
+        }
+    }
+
+    /// The OS thread id that the batches carry.
+    pub fn m_id(&self) -> u64 {
+        self.m_id.load(Ordering::Relaxed)
+    }
+
+    /// Gives a slot that no thread uses to the thread `m_id`. Its batches were flushed by [`Slot::retire`].
+    pub fn set_m_id(&self, m_id: u64) {
+        self.m_id.store(m_id, Ordering::Relaxed);
+    }
+
+    /// Opens the gate, from the slot's own thread. When tracing is off the guard still holds the gate (and a start waits
+    /// for it) but has no [writer](Guard::writer).
+    #[inline]
+    pub fn acquire(&self) -> Guard<'_> {
+        let r#gen = self.gate.acquire(&GENERATION);
+        Guard { slot: self, r#gen, ticks: Cell::new(0) }
+    }
+
+    /// As [`Slot::acquire`], for a thread that a stopped world holds still (it owns a P): one load when tracing is off.
+    #[inline]
+    pub fn acquire_if_on(&self) -> Option<Guard<'_>> {
+        let r#gen = self.gate.acquire_if_on(&GENERATION)?;
+        Some(Guard { slot: self, r#gen, ticks: Cell::new(0) })
+    }
+
+    /// Whether the thread was seen outside the gate (G1).
+    pub fn is_quiet(&self) -> bool {
+        self.gate.is_quiet()
+    }
+
+    /// Sends what is in the open batches to the sink, because the thread ends.
+    pub fn retire(&self) {
+        if let Some(mut w) = self.acquire().writer() {
+            w.flush();
+        }
+    }
+
+    /// Takes the open batch and the extension records of a closed generation.
+    ///
+    /// # Safety
+    ///
+    /// The generation is closed and this slot was seen quiet since (G1), and only the advancer calls this.
+    pub(crate) unsafe fn take(&self, r#gen: u64) -> (Option<Batch>, ext::Writer) {
+        // SAFETY: G1: the owner no longer writes to this generation; the caller is the only advancer.
+        let inner = unsafe { &mut *self.inner[(r#gen % 2) as usize].get() };
+        (inner.batch.take(), std::mem::take(&mut inner.ext))
+    }
+}
+
+/// Evidence that the gate is open: the generation cannot close before it is dropped.
+#[must_use]
+pub struct Guard<'a> {
+    slot: &'a Slot,
+    r#gen: u64,
+    /// The time of this guard's events, read once, at the first of them; 0 before.
+    ticks: Cell<u64>,
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.gate.release();
+    }
+}
+
+impl<'a> Guard<'a> {
+    /// The generation that is open; 0 when tracing is off.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.r#gen
+    }
+
+    /// Writes as the guard's own thread; `None` when tracing is off.
+    #[inline]
+    pub fn writer(&self) -> Option<Writer<'_>> {
+        (self.r#gen != 0).then(|| Writer { slot: self.slot, r#gen: self.r#gen, ticks: &self.ticks })
+    }
+
+    /// Writes as another thread, which this one has stopped; `None` when tracing is off.
+    ///
+    /// # Safety
+    ///
+    /// The owner of `other` is stopped at the border by the caller for as long as the writer lives, or `other` is in
+    /// use by nobody (L1).
+    #[inline]
+    pub unsafe fn writer_for<'b>(&'b self, other: &'b Slot) -> Option<Writer<'b>> {
+        (self.r#gen != 0).then(|| Writer { slot: other, r#gen: self.r#gen, ticks: &self.ticks })
+    }
+}
+
+/// Appends events to one thread's batch.
+pub struct Writer<'a> {
+    slot: &'a Slot,
+    r#gen: u64,
+    ticks: &'a Cell<u64>,
+}
+
+impl Writer<'_> {
+    /// The generation written to.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.r#gen
+    }
+
+    /// The OS thread id of the stream written to.
+    #[inline]
+    pub fn m_id(&self) -> u64 {
+        self.slot.m_id()
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        let t = self.ticks.get();
+        if t != 0 {
+            return t;
+        }
+        let t = clock::ticks();
+        self.ticks.set(t);
+        t
+    }
+
+    /// Appends one event. Events of one guard carry one clock reading; each is at least one tick after the last.
+    #[inline]
+    pub fn event(&mut self, ev: Ev, args: &[u64]) {
+        let now = self.now();
+        // SAFETY: L1: this writer speaks for the slot, and nothing else holds a reference into the cell.
+        let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
+        match &mut inner.batch {
+            Some(b) if b.has_room(MAX_EVENT_BYTES) => {
+                b.event(ev, now, args);
+            }
+            _ => self.event_slow(ev, now, args),
+        }
+    }
+
+    #[cold]
+    fn event_slow(&mut self, ev: Ev, now: u64, args: &[u64]) {
+        self.flush();
+        // SAFETY: as in event().
+        let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
+        let mut b = Batch::open(SINK.buffer(), self.r#gen, self.m_id(), now);
+        b.event(ev, now, args);
+        inner.batch = Some(b);
+    }
+
+    /// Sends the open batch, if any, to the sink.
+    pub fn flush(&mut self) {
+        // SAFETY: as in event().
+        let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
+        if let Some(b) = inner.batch.take() {
+            SINK.push(b);
+        }
+        if !inner.ext.is_empty() {
+            SINK.push_ext(self.r#gen, std::mem::take(&mut inner.ext));
+        }
+    }
+
+    /// Appends an extension record.
+    #[inline]
+    pub fn extension(&mut self, record: ext::Record) {
+        let now = self.now();
+        // SAFETY: as in event().
+        let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
+        inner.ext.push(now, record);
+    }
+
+    /// Records the stack of a frame that is alive (its own, or a stopped goroutine's) and answers its id, 0 for none.
+    ///
+    /// # Safety
+    ///
+    /// `regs` was taken on the stack that ends at `top`, in a frame that still lives, and that stack stays mapped.
+    #[inline]
+    pub unsafe fn stack(&mut self, regs: Regs, top: usize) -> u64 {
+        if unwind::method() == unwind::Method::Off || regs.pc == 0 {
+            return 0;
+        }
+        // SAFETY: L1 as in event(); scratch is used within this call only.
+        let scratch = unsafe { &mut *self.slot.scratch.get() };
+        let cache = scratch.cache.get_or_insert_with(unwind::Cache::new);
+        // SAFETY: the array is plain memory; walk writes before anything is read.
+        let frames: &mut [usize; MAX_FRAMES] = unsafe { &mut *scratch.frames.as_mut_ptr().cast() };
+        // SAFETY: passed on to the caller.
+        let n = unsafe { unwind::walk(regs, top, cache, frames) };
+        for (w, &f) in scratch.words.iter_mut().zip(&frames[..n]) {
+            *w = f as u64;
+        }
+        u64::from(tables(self.r#gen).stacks.put(&scratch.words[..n]))
+    }
+
+    /// Records where a goroutine begins: a function by name and the place that started it.
+    #[inline]
+    pub fn start_stack(&mut self, start: &'static crate::record::Start, at: &'static std::panic::Location<'static>) -> u64 {
+        let words = crate::record::start::encode(start, at);
+        u64::from(tables(self.r#gen).stacks.put(&words))
+    }
+
+    /// The id of a string in this generation.
+    #[inline]
+    pub fn string(&mut self, s: &str) -> u64 {
+        crate::record::strings::dynamic_id(tables(self.r#gen).strings.put(s))
+    }
+}

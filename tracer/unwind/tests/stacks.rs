@@ -1,0 +1,199 @@
+//! Real stacks: chains with inlining, closures, std and C between, depth, and other threads'.
+
+use super::*;
+use std::sync::mpsc;
+
+/// Calls `f` with the registers of a frame `depth` calls further in.
+#[inline(never)]
+pub(super) fn recurse(depth: usize, f: &mut dyn FnMut(Regs)) -> usize {
+    if depth == 0 {
+        f(Regs::here());
+    } else {
+        recurse(black_box(depth - 1), f);
+    }
+    black_box(depth) + 1
+}
+
+/// The functions between `regs` and the address `top` by every method of this build; all must agree.
+fn agreed(regs: Regs, top: usize) -> Vec<String> {
+    let mut s = Symbolizer::new();
+    let walks: Vec<_> = methods().into_iter().map(|m| (m, walk_up(m, regs, top))).collect();
+    for (method, pcs) in &walks[1..] {
+        assert_eq!(functions(&mut s, pcs), functions(&mut s, &walks[0].1), "{method:?} against {:?}", walks[0].0);
+        assert_eq!(*pcs, walks[0].1);
+    }
+    functions(&mut s, &walks.last().expect("no method works").1)
+}
+
+/// `found` begins with `expected`.
+fn assert_begins(found: &[String], expected: &[&str]) {
+    assert!(found.len() >= expected.len() && found.iter().zip(expected).all(|(f, e)| f == e), "{found:?}");
+}
+
+type See<'a> = &'a mut dyn FnMut(Regs);
+
+#[inline(never)]
+fn leaf(see: See) -> u32 {
+    see(Regs::here());
+    black_box(1)
+}
+
+#[inline(always)]
+fn inlined_one(see: See) -> u32 {
+    black_box(leaf(see)) + 1
+}
+
+#[inline(always)]
+fn inlined_two(see: See) -> u32 {
+    black_box(inlined_one(see)) + 1
+}
+
+#[inline(never)]
+fn physical(see: See) -> u32 {
+    black_box(inlined_two(see)) + 1
+}
+
+#[test]
+fn inlining() {
+    let top = black_box(0usize);
+    let mut found = Vec::new();
+    assert_eq!(physical(&mut |regs| found = agreed(regs, &raw const top as usize)), 4);
+    assert_begins(&found, &["leaf", "inlined_one", "inlined_two", "physical"]);
+}
+
+#[inline(never)]
+fn calls_back(f: impl Fn(u32) -> u32, n: u32) -> u32 {
+    black_box(f(black_box(n))) + 1
+}
+
+#[test]
+fn closure() {
+    let top = black_box(0usize);
+    let found = std::cell::RefCell::new(Vec::new());
+    calls_back(
+        |n| {
+            leaf(&mut |regs| *found.borrow_mut() = agreed(regs, &raw const top as usize));
+            black_box(n)
+        },
+        7,
+    );
+    let found = found.into_inner();
+    // The closure goes by its function's name, optimised or not.
+    let outer = if cfg!(debug_assertions) { "closure" } else { "{closure#0}" };
+    assert_begins(&found, &["leaf", outer, "calls_back"]);
+}
+
+#[test]
+fn sort_callback() {
+    let top = black_box(0usize);
+    let mut found = Vec::new();
+    let mut values: Vec<u32> = (0..200).map(|i| i * 7919 % 200).collect();
+    values.sort_by(|a, b| {
+        if found.is_empty() {
+            leaf(&mut |regs| found = agreed(regs, &raw const top as usize));
+        }
+        a.cmp(b)
+    });
+    assert_begins(&found, &["leaf"]);
+    let me = |f: &String| f == "sort_callback";
+    assert!(me(found.last().unwrap()), "complete up to this function: {found:?}");
+    assert!(found.iter().any(|f| f.contains("sort") && !me(f)), "std's frames are between: {found:?}");
+}
+
+/// C code without frame pointers, or with others: the tables must lead through it.
+#[cfg(target_os = "linux")]
+#[test]
+fn qsort_callback() {
+    use std::cell::RefCell;
+    thread_local!(static FOUND: RefCell<(usize, Vec<usize>)> = const { RefCell::new((0, Vec::new())) });
+    #[inline(never)]
+    unsafe extern "C" fn compare(a: *const libc::c_void, b: *const libc::c_void) -> libc::c_int {
+        FOUND.with_borrow_mut(|(top, pcs)| {
+            leaf(&mut |regs| *pcs = walk_up(Method::Dwarf, regs, *top));
+        });
+        // SAFETY: qsort passes elements of the array of u32 below.
+        unsafe { (*a.cast::<u32>()).cmp(&*b.cast::<u32>()) as libc::c_int }
+    }
+    let top = black_box(0usize);
+    FOUND.set((&raw const top as usize, Vec::new()));
+    let mut values = [3u32, 1, 2, 9, 4];
+    // SAFETY: the array's own length and element size, and a comparison of such elements.
+    unsafe { libc::qsort(values.as_mut_ptr().cast(), values.len(), 4, Some(compare)) };
+    assert_eq!(values, [1, 2, 3, 4, 9]);
+    let (_, pcs) = FOUND.take();
+    let mut s = Symbolizer::new();
+    let found = functions(&mut s, &pcs);
+    assert_begins(&found, &["leaf"]);
+    let compare = found.iter().position(|f| f == "compare").unwrap_or_else(|| panic!("{found:?}"));
+    let me = found.iter().position(|f| f == "qsort_callback").unwrap_or_else(|| panic!("{found:?}"));
+    assert!(me > compare + 1, "libc's frames are between: {found:?}");
+    let library = |pc: &&usize| crate::unwind::origin(**pc).is_some_and(|o| o.path.is_some());
+    assert!(pcs.iter().filter(library).count() >= 1);
+}
+
+/// A walk yields at most as many PCs as there is room for, and those are the first of the whole walk.
+#[test]
+fn depth() {
+    let top = black_box(0usize);
+    let top = &raw const top as usize;
+    recurse(40, &mut |regs| {
+        for method in methods() {
+            let whole = walk_up(method, regs, top);
+            assert!(whole.len() >= 41, "{method:?}: {}", whole.len());
+            for room in 0..whole.len() + 3 {
+                let mut out = vec![1; room];
+                // SAFETY: from a live frame to a live local.
+                let n = unsafe { walk_by(method, regs, top, &mut Cache::new(), &mut out) };
+                assert_eq!(n, room.min(whole.len()));
+                assert_eq!(out[..n], whole[..n]);
+                assert!(out[n..].iter().all(|&w| w == 1), "nothing is written past the answer");
+            }
+        }
+    });
+}
+
+/// A frame's registers stay good while the frame lives, whatever its callees do: here another thread walks the stack of
+/// one that is blocked far below.
+#[test]
+fn another_threads_stack() {
+    #[inline(never)]
+    fn parks(tell: &mpsc::Sender<(Regs, usize, Vec<Vec<usize>>)>, top: usize, wake: &mpsc::Receiver<()>) -> u32 {
+        let regs = Regs::here();
+        let own = methods().into_iter().map(|m| walk_up(m, regs, top)).collect();
+        tell.send((regs, top, own)).unwrap();
+        // Blocks, with many frames of std and libc below this one.
+        recurse(10, &mut |_| wake.recv().unwrap());
+        black_box(1)
+    }
+    let (tell, told) = mpsc::channel();
+    let (wake, woken) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let top = black_box(0usize);
+        recurse(3, &mut |_| _ = parks(&tell, &raw const top as usize, &woken));
+    });
+    let (regs, top, own) = told.recv().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let seen: Vec<_> = methods().into_iter().map(|m| walk_up(m, regs, top)).collect();
+    wake.send(()).unwrap();
+    thread.join().unwrap();
+    assert_eq!(seen, own, "as the thread itself saw it before it blocked");
+    let found = functions(&mut Symbolizer::new(), seen.last().unwrap());
+    assert_begins(&found, &["parks"]);
+    assert_eq!(found.iter().filter(|f| *f == "recurse").count(), 4, "{found:?}");
+}
+
+/// Rules are remembered per PC; walks with a full cache and with an empty one agree.
+#[test]
+fn a_used_cache_tells_the_same() {
+    let top = black_box(0usize);
+    let top = &raw const top as usize;
+    let mut cache = Cache::new();
+    for depth in [0, 3, 9, 3, 0, 30] {
+        recurse(depth, &mut |regs| {
+            let mut out = [0; 128];
+            // SAFETY: from a live frame to a live local.
+            let n = unsafe { walk_by(Method::Dwarf, regs, top, &mut cache, &mut out) };
+            assert_eq!(out[..n], walk_up(Method::Dwarf, regs, top));
+        });
+    }
+}

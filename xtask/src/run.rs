@@ -1,0 +1,302 @@
+//! Running programs: in the open, with their output on the terminal, or captured; always with a time-out.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Long enough for a cold build of everything on two cores.
+const LIMIT: Duration = Duration::from_secs(45 * 60);
+
+/// A program to run, from the root of the repository unless told otherwise.
+pub(crate) struct Run {
+    command: Command,
+    shown: Vec<String>,
+    limit: Duration,
+    quiet: bool,
+    keep: usize,
+}
+
+/// What is kept of a program's standard output when its end is enough.
+const TAIL: usize = 64 << 10;
+
+impl Run {
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Run {
+        let name = Path::new(program.as_ref()).file_name().unwrap_or(program.as_ref()).to_string_lossy().into_owned();
+        let mut command = Command::new(program);
+        command.stdin(Stdio::null()).current_dir(crate::project::root());
+        Run { command, shown: vec![name], limit: LIMIT, quiet: false, keep: usize::MAX }
+    }
+
+    /// The cargo that runs us.
+    pub(crate) fn cargo(args: &[&str]) -> Run {
+        Run::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))).args(args)
+    }
+
+    pub(crate) fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Run {
+        for arg in args {
+            self.shown.push(arg.as_ref().to_string_lossy().into_owned());
+            self.command.arg(arg);
+        }
+        self
+    }
+
+    /// Sets a variable, and shows it.
+    pub(crate) fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Run {
+        self.shown.insert(0, format!("{key}={:?}", value.as_ref().to_string_lossy()));
+        self.command.env(key, value);
+        self
+    }
+
+    /// Sets a variable that nobody needs to see.
+    pub(crate) fn env_hidden(mut self, key: &str, value: impl AsRef<OsStr>) -> Run {
+        self.command.env(key, value);
+        self
+    }
+
+    pub(crate) fn env_remove(mut self, key: &str) -> Run {
+        self.command.env_remove(key);
+        self
+    }
+
+    pub(crate) fn dir(mut self, dir: &Path) -> Run {
+        self.command.current_dir(dir);
+        self
+    }
+
+    pub(crate) fn limit(mut self, limit: Duration) -> Run {
+        self.limit = limit;
+        self
+    }
+
+    /// Do not print the command.
+    pub(crate) fn quiet(mut self) -> Run {
+        self.quiet = true;
+        self
+    }
+
+    /// Keep only the end of the standard output.
+    pub(crate) fn keep_tail(mut self) -> Run {
+        self.keep = TAIL;
+        self
+    }
+
+    fn line(&self) -> String {
+        self.shown.join(" ")
+    }
+
+    fn announce(&self) {
+        if !self.quiet {
+            println!("    $ {}", self.line());
+        }
+    }
+
+    /// Runs it with its output on our terminal. An error unless it exits with 0.
+    pub(crate) fn status(mut self) -> Result<(), String> {
+        self.announce();
+        let line = self.line();
+        let mut child = self.command.spawn().map_err(|error| format!("cannot run {line}: {error}"))?;
+        match wait(&mut child, self.limit)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("{line}: {}", describe(status))),
+            None => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(format!("{line}: not done after {:?}, killed", self.limit))
+            }
+        }
+    }
+
+    /// Starts it in a process group of its own, with its standard error for us to read and its standard output lost.
+    pub(crate) fn background(mut self) -> Result<Background, String> {
+        self.announce();
+        let line = self.line();
+        self.command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        self.command.spawn().map(Background).map_err(|error| format!("cannot run {line}: {error}"))
+    }
+
+    /// Runs it in a process group of its own and collects what it prints. After the time-out the group is killed.
+    pub(crate) fn capture(mut self) -> Result<Captured, String> {
+        self.announce();
+        let line = self.line();
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let start = Instant::now();
+        let mut child = self.command.spawn().map_err(|error| format!("cannot run {line}: {error}"))?;
+        let stdout = collect(child.stdout.take().expect("piped"), self.keep);
+        let stderr = collect(child.stderr.take().expect("piped"), usize::MAX);
+        let status = wait(&mut child, self.limit)?;
+        if status.is_none() {
+            kill_group(&mut child);
+        }
+        let text = |collected: thread::JoinHandle<Collected>| collected.join().unwrap_or_default();
+        let (stdout, stderr) = (text(stdout), text(stderr));
+        Ok(Captured {
+            line,
+            status,
+            limit: self.limit,
+            stdout: stdout.bytes,
+            lines_starting_with_m: stdout.lines_starting_with_m,
+            stderr: String::from_utf8_lossy(&stderr.bytes).into_owned(),
+            elapsed: start.elapsed(),
+        })
+    }
+}
+
+/// The group is the child's, so only our own processes are in it. They may hold pipes open that we wait for.
+fn kill_group(child: &mut Child) {
+    let group = format!("-{}", child.id());
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+    let _ = child.wait();
+}
+
+/// A program in the background; it ends with this value.
+pub(crate) struct Background(Child);
+
+impl Background {
+    /// Its standard error, once.
+    pub(crate) fn stderr(&mut self) -> ChildStderr {
+        self.0.stderr.take().expect("taken once")
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        kill_group(&mut self.0);
+    }
+}
+
+#[derive(Default)]
+struct Collected {
+    bytes: Vec<u8>,
+    lines_starting_with_m: usize,
+}
+
+fn collect(pipe: impl Read + Send + 'static, keep: usize) -> thread::JoinHandle<Collected> {
+    thread::spawn(move || {
+        let mut collected = Collected::default();
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        // What came before an error is still worth showing.
+        while pipe.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            collected.lines_starting_with_m += usize::from(line.starts_with(b"M="));
+            collected.bytes.append(&mut line);
+            if collected.bytes.len() / 2 > keep {
+                collected.bytes.drain(..collected.bytes.len() - keep);
+            }
+        }
+        collected
+    })
+}
+
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, String> {
+    let start = Instant::now();
+    let mut pause = Duration::from_micros(500);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(Some(status)),
+            Ok(None) if start.elapsed() >= limit => return Ok(None),
+            Ok(None) => thread::sleep(pause),
+            Err(error) => return Err(format!("cannot wait for a child: {error}")),
+        }
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// "exit code 2", "killed by signal 11".
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "ended in an unknown way".to_owned(),
+    }
+}
+
+/// What a captured program did.
+pub(crate) struct Captured {
+    pub(crate) line: String,
+    /// None: killed after the time-out.
+    pub(crate) status: Option<ExitStatus>,
+    limit: Duration,
+    pub(crate) stdout: Vec<u8>,
+    /// One for each event that `go tool trace -d=parsed` prints.
+    pub(crate) lines_starting_with_m: usize,
+    pub(crate) stderr: String,
+    pub(crate) elapsed: Duration,
+}
+
+impl Captured {
+    /// How it ended.
+    pub(crate) fn ending(&self) -> String {
+        match self.status {
+            Some(status) => describe(status),
+            None => format!("not done after {:?}, killed", self.limit),
+        }
+    }
+
+    /// Its standard output, if it exited with 0; otherwise an error with all it printed.
+    pub(crate) fn success(self) -> Result<String, String> {
+        match self.status {
+            Some(status) if status.success() => Ok(String::from_utf8_lossy(&self.stdout).into_owned()),
+            _ => Err(self.failure(&self.ending())),
+        }
+    }
+
+    /// An error message with the output below.
+    pub(crate) fn failure(&self, why: &str) -> String {
+        let stdout = String::from_utf8_lossy(&self.stdout);
+        format!("{}: {why}{}{}", self.line, section("stdout", &stdout), section("stderr", &self.stderr))
+    }
+}
+
+/// The last lines of a program's output, indented under a title.
+fn section(title: &str, text: &str) -> String {
+    const LINES: usize = 60;
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return format!("\n  {title}: empty");
+    }
+    let skipped = lines.len().saturating_sub(LINES);
+    let cut = if skipped > 0 { format!(" (without the first {skipped} lines)") } else { String::new() };
+    let shown: String = lines[skipped..].iter().map(|line| format!("\n    | {line}")).collect();
+    format!("\n  {title}{cut}:{shown}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_output_and_ending() {
+        let done = Run::new("sh").args(["-c", "echo out; echo err >&2; exit 3"]).quiet().capture().unwrap();
+        assert_eq!(done.ending(), "exit code 3");
+        assert_eq!(done.stdout, b"out\n");
+        assert_eq!(done.stderr, "err\n");
+        assert!(done.success().unwrap_err().contains("| err"));
+    }
+
+    #[test]
+    fn names_the_signal() {
+        let done = Run::new("sh").args(["-c", "kill -SEGV $$"]).quiet().capture().unwrap();
+        assert_eq!(done.ending(), "killed by signal 11");
+    }
+
+    #[test]
+    fn a_time_out_ends_the_whole_group() {
+        // The grandchild holds the pipe: without the kill of the group this would take an hour.
+        let run = Run::new("sh").args(["-c", "sleep 3600 & wait"]).quiet().limit(Duration::from_millis(200));
+        let done = run.capture().unwrap();
+        assert!(done.status.is_none());
+        assert!(done.ending().contains("killed"));
+    }
+
+    #[test]
+    fn long_output_is_cut_at_the_front() {
+        let text: String = (0..100).map(|i| format!("line {i}\n")).collect();
+        let shown = section("stdout", &text);
+        assert!(shown.contains("without the first 40 lines"));
+        assert!(shown.contains("| line 99") && !shown.contains("| line 39\n"));
+    }
+}

@@ -1,0 +1,75 @@
+//! The steps that are one or two calls of cargo.
+
+use crate::Step;
+use crate::project;
+use crate::run::Run;
+
+pub(crate) fn fmt() -> Step {
+    Run::cargo(&["fmt", "--all", "--check"])
+        .status()
+        .map_err(|why| format!("{why}; cargo fmt --all puts the files above in order"))?;
+    Ok("formatted".into())
+}
+
+pub(crate) fn clippy() -> Step {
+    let args = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
+    Run::cargo(&args).status()?;
+    Ok("no warnings".into())
+}
+
+pub(crate) fn doc() -> Step {
+    Run::cargo(&["doc", "--workspace", "--all-features", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings").status()?;
+    Ok("no warnings".into())
+}
+
+/// Whether `cargo nextest` is there; `cargo test` stands in for it.
+fn has_nextest() -> bool {
+    Run::cargo(&["nextest", "--version"]).quiet().capture().is_ok_and(|done| done.success().is_ok())
+}
+
+/// Unit and integration tests of some packages. nextest runs each in a process of its own and ends those that hang.
+pub(crate) fn tests(select: &[&str], border: Option<&str>) -> Result<&'static str, String> {
+    let (runner, run) = if has_nextest() {
+        let run = Run::cargo(&["nextest", "run", "--config-file", "xtask/nextest.toml", "--all-features"]);
+        ("nextest", run.args(select))
+    } else {
+        println!("    cargo-nextest is not installed: cargo test, and a test that hangs ends with the whole step");
+        ("cargo test", Run::cargo(&["test", "--all-features", "--lib", "--bins", "--tests"]).args(select))
+    };
+    let run = match border {
+        Some(border) => run.env("RT_BORDER", border),
+        None => run.env_remove("RT_BORDER"),
+    };
+    run.status()?;
+    Ok(runner)
+}
+
+pub(crate) fn test() -> Step {
+    Ok(format!("whole workspace, by {}", tests(&["--workspace"], None)?))
+}
+
+/// The runtime's tests again with the border that works without membarrier.
+pub(crate) fn test_fence() -> Step {
+    Ok(format!("runtime with RT_BORDER=fence, by {}", tests(&["--package", "gort"], Some("fence"))?))
+}
+
+pub(crate) fn doctest() -> Step {
+    Run::cargo(&["test", "--workspace", "--all-features", "--doc"]).status()?;
+    Ok("all run".into())
+}
+
+/// A goroutine that migrates must not find a stale thread-local address, also when everything is inlined.
+pub(crate) fn lto() -> Step {
+    Run::cargo(&["test", "--package", "gort", "--profile", "lto", "--test", "migrate"]).status()?;
+    Ok("migration test passed".into())
+}
+
+pub(crate) fn bench(args: &[String]) -> Step {
+    // A Go that conformance has installed is a rival too; the bench says so when there is none.
+    let go = project::target()?.join("go");
+    Run::cargo(&["run", "--quiet", "--release", "--package", "gort-switch", "--"])
+        .args(args)
+        .env_hidden("GORT_GO_DIR", go)
+        .status()?;
+    Ok(String::new())
+}
