@@ -212,7 +212,7 @@ pub(crate) static SLAB: Slab = Slab {
     chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS_MAX],
     len: AtomicUsize::new(0),
     free: Mutex::new(GList::new()),
-    next_id: AtomicU64::new(1),
+    next_id: AtomicU64::new(ID_BLOCK + 1),
 };
 
 /// Ids are handed to Ps in blocks of so many.

@@ -152,7 +152,7 @@ fn from_thread(settings: Settings, task: RawTask, origin: Origin) {
     let mut one = GList::new();
     SLAB.take(1, &mut one);
     let g = one.pop_front().expect("the slab gives at least one slot");
-    g.recycle(foreign_id());
+    g.recycle(if settings.system { SYSTEM_ID } else { foreign_id() });
     equip(g, settings, task, origin);
     // It stays Idle: the M that takes it announces it, since GoCreate needs a P (V3).
     queue::submit_global(g);
@@ -178,10 +178,14 @@ fn announce(inside: &Inside, g: &'static G, regs: Regs) {
     g.state.create();
 }
 
+/// The id of the runtime's own goroutine, the advancer: the last of the first block.
+const SYSTEM_ID: u64 = ID_BLOCK;
+
 /// Ids for goroutines that threads make.
 fn foreign_id() -> u64 {
     use parking_lot::Mutex;
-    static BLOCK: Mutex<(u64, u64)> = Mutex::new((0, 0));
+    // The first block, less the id of the runtime's own goroutine: a program's main goroutine is number 1.
+    static BLOCK: Mutex<(u64, u64)> = Mutex::new((1, SYSTEM_ID));
     let mut block = BLOCK.lock();
     if block.0 == block.1 {
         let first = SLAB.ids();

@@ -24,7 +24,7 @@ const EMPTY: Entry = Entry { pc: 0, rule: Rule::END_OF_STACK };
 ///
 /// 22 KiB on the heap; a walk with it allocates nothing.
 pub struct Cache {
-    sets: Box<[[Entry; 2]; SETS]>,
+    entries: Box<[Entry; 2 * SETS]>,
     /// The list of modules that the entries come from.
     modules: Option<&'static Modules>,
     context: Box<Context>,
@@ -40,9 +40,9 @@ impl Cache {
     /// An empty cache, for the probe.
     pub(super) fn unprobed() -> Cache {
         // Made on the heap, not on what may be a goroutine's small stack.
-        let sets = vec![[EMPTY; 2]; SETS].into_boxed_slice();
+        let entries = vec![EMPTY; 2 * SETS].into_boxed_slice();
         Cache {
-            sets: sets.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for")),
+            entries: entries.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for")),
             modules: modules::current(),
             context: Box::new(Context::new_in()),
         }
@@ -53,7 +53,7 @@ impl Cache {
     fn follow(&mut self, modules: Option<&'static Modules>) {
         let id = |m: Option<&'static Modules>| m.map_or(std::ptr::null(), std::ptr::from_ref);
         if id(self.modules) != id(modules) {
-            self.sets.fill([EMPTY; 2]);
+            self.entries.fill(EMPTY);
             self.modules = modules;
         }
     }
@@ -71,6 +71,13 @@ fn lookup(pc: usize, innermost: bool) -> usize {
     if innermost { pc } else { pc - 1 }
 }
 
+/// The first entry of the set for an address. Functions of one shape lie at regular distances: the high bits must count,
+/// too.
+#[inline(always)]
+fn set_of(at: usize) -> usize {
+    (at ^ at / SETS) % SETS * 2
+}
+
 /// Writes `regs.pc` and the return addresses that the unwind tables lead to into `out`; returns how many.
 #[inline]
 pub(super) fn walk(regs: Regs, stack: Stack, cache: &mut Cache, out: &mut [usize]) -> usize {
@@ -78,20 +85,29 @@ pub(super) fn walk(regs: Regs, stack: Stack, cache: &mut Cache, out: &mut [usize
     cache.follow(modules::current());
     *first = regs.pc;
     let Regs { mut pc, mut sp, mut fp, .. } = regs;
-    let mut n = 1;
+    let mut index = set_of(pc);
+    let (mut n, mut below) = (1, index);
     for caller in callers {
         let at = lookup(pc, n == 1);
-        let entry = &cache.sets[at % SETS][0];
+        let mut entry = cache.entries[index];
+        if entry.pc != at {
+            index = set_of(at);
+            entry = cache.entries[index];
+            cache.entries[below].rule.set_hint(index);
+        }
         if entry.pc == at && !entry.rule.is_special() {
             let Some(next) = entry.rule.step(sp, fp, stack) else { break };
             (pc, sp, fp) = next;
+            below = index;
+            index = entry.rule.hint() % (2 * SETS);
         } else {
             // A copy, so that the registers need not live in memory otherwise.
             let mut regs = Regs { pc, sp, fp, lr: if n == 1 { regs.lr } else { 0 } };
-            if !slow_step(cache, &mut regs, n == 1, stack) {
-                break;
-            }
+            let Some(found) = slow_step(cache, &mut regs, n == 1, stack) else { break };
             (pc, sp, fp) = (regs.pc, regs.sp, regs.fp);
+            cache.entries[below].rule.set_hint(found);
+            below = found;
+            index = cache.entries[below].rule.hint() % (2 * SETS);
         }
         *caller = pc;
         n += 1;
@@ -99,29 +115,35 @@ pub(super) fn walk(regs: Regs, stack: Stack, cache: &mut Cache, out: &mut [usize
     n
 }
 
-/// A step whose rule is special, unknown, or the second of its set; whether there was one.
+/// A step whose rule is special, unknown, or the second of its set. `None` if there is none; else an entry of the cache, if
+/// possible the rule's.
 #[cold]
 #[inline(never)]
-fn slow_step(cache: &mut Cache, regs: &mut Regs, innermost: bool, stack: Stack) -> bool {
-    let Cache { sets, modules, context } = cache;
+fn slow_step(cache: &mut Cache, regs: &mut Regs, innermost: bool, stack: Stack) -> Option<usize> {
+    let Cache { entries, modules, context } = cache;
     let at = lookup(regs.pc, innermost);
-    let set = &mut sets[at % SETS];
-    let rule = if let Some(known) = set.iter().find(|entry| entry.pc == at) {
-        known.rule
+    let mut index = set_of(at);
+    let rule = if let Some(way) = entries[index..index + 2].iter().position(|entry| entry.pc == at) {
+        index += way;
+        entries[index].rule
     } else {
         match decode(*modules, context, at, *regs, innermost, stack) {
             Decoded::Rule(rule) => {
-                *set = [Entry { pc: at, rule }, set[0]];
+                entries[index + 1] = entries[index];
+                entries[index] = Entry { pc: at, rule };
                 rule
             }
             Decoded::RuleOnce(rule) => rule,
-            Decoded::Caller(next) => return next.map(|next| *regs = next).is_some(),
+            Decoded::Caller(next) => {
+                *regs = next?;
+                return Some(index);
+            }
         }
     };
-    let Some(next) = rule.apply(*regs, innermost, stack) else { return false };
-    *regs = next;
+    *regs = rule.apply(*regs, innermost, stack)?;
     // A guess may lead into the middle of data: believe it only if it found code.
-    !rule.is_guess() || modules.is_some_and(|m| m.find(next.pc - 1).is_some())
+    let believed = !rule.is_guess() || modules.is_some_and(|m| m.find(regs.pc - 1).is_some());
+    believed.then_some(index)
 }
 
 #[cfg(test)]
@@ -138,14 +160,14 @@ mod tests {
         // SAFETY: the array, which outlives the value.
         let stack = unsafe { Stack::new(base, base + size_of_val(&words)) };
         // Code nowhere: the rules are guesses, remembered all the same.
-        let pcs = [1, 2, 3].map(|i| 0x7000 + i * SETS);
+        let pcs = [1, 2, 3].map(|i| i * SETS | (i ^ 100));
         for pc in pcs {
             let mut regs = Regs { pc, sp: base, fp: 0, lr: 0 };
-            assert!(!slow_step(&mut cache, &mut regs, true, stack));
+            assert!(slow_step(&mut cache, &mut regs, true, stack).is_none());
         }
-        let set = cache.sets[0x7000 % SETS];
-        assert_eq!(set.map(|e| e.pc), [pcs[2], pcs[1]], "the newest two");
+        assert!(pcs.iter().all(|&pc| set_of(pc) == 200));
+        assert_eq!([200, 201].map(|i| cache.entries[i].pc), [pcs[2], pcs[1]], "the newest two");
         cache.follow(None);
-        assert!(cache.sets.iter().flatten().all(|e| e.pc == 0), "a change of modules empties the cache");
+        assert!(cache.entries.iter().all(|e| e.pc == 0), "a change of modules empties the cache");
     }
 }

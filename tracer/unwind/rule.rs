@@ -32,6 +32,8 @@ impl Rule {
     const END: u16 = 8;
     /// Not from a table: what it yields must be checked.
     const GUESS: u16 = 16;
+    /// The bits above are the cache's (cache.rs).
+    const HINT_SHIFT: u32 = 5;
 
     /// This frame has no caller.
     pub(super) const END_OF_STACK: Rule = Rule { cfa: 0, fp: 0, ra: 0, flags: Rule::END };
@@ -68,6 +70,18 @@ impl Rule {
     /// Whether the frame that it yields must be checked, as nobody has vouched for the rule.
     pub(super) fn is_guess(self) -> bool {
         self.flags & Rule::GUESS != 0
+    }
+
+    /// A number below 2,048 that the rule carries for its owner.
+    #[inline(always)]
+    pub(super) fn hint(self) -> usize {
+        usize::from(self.flags >> Rule::HINT_SHIFT)
+    }
+
+    /// Changes the number.
+    #[inline(always)]
+    pub(super) fn set_hint(&mut self, hint: usize) {
+        self.flags = self.flags & ((1 << Rule::HINT_SHIFT) - 1) | (hint as u16) << Rule::HINT_SHIFT;
     }
 
     /// Whether it takes more than [`Rule::step`].
