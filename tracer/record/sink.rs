@@ -363,7 +363,8 @@ struct Names {
 
 impl Names {
     fn new(close: &Close) -> Names {
-        let mut next = strings::dynamic_id(0);
+        // Above all fixed strings, even when the program added none of its own.
+        let mut next = strings::FIXED_MAX;
         tables(close.r#gen).strings.for_each(|id, _| next = next.max(strings::dynamic_id(id)));
         Names { ids: HashMap::new(), next: next + 1 }
     }

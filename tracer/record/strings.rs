@@ -54,7 +54,7 @@ impl Fixed {
 }
 
 /// Ids up to this are for fixed strings.
-const FIXED_MAX: u64 = 63;
+pub(crate) const FIXED_MAX: u64 = 63;
 
 /// All fixed strings with their ids.
 pub(crate) fn fixed() -> impl Iterator<Item = (u64, &'static str)> {

@@ -1,4 +1,9 @@
 //! The rules that a thread has met, and the walk by them.
+//!
+//! A walk is a chain of loads: the rule for a PC says where the next PC is. To look the rule up by the PC would put the
+//! hash and the load of the rule into the chain as well; instead each entry says which entry came next, the last time (its
+//! *hint*). The processor goes ahead with that one while the PC is still on its way, and is right as long as a function is
+//! called from where it was called last. A wrong hint costs a mispredicted branch, and is corrected.
 
 use super::Regs;
 use super::modules::{self, Modules};
@@ -79,7 +84,6 @@ fn set_of(at: usize) -> usize {
 }
 
 /// Writes `regs.pc` and the return addresses that the unwind tables lead to into `out`; returns how many.
-#[inline]
 pub(super) fn walk(regs: Regs, stack: Stack, cache: &mut Cache, out: &mut [usize]) -> usize {
     let Some((first, callers)) = out.split_first_mut() else { return 0 };
     cache.follow(modules::current());

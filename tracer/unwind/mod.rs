@@ -15,8 +15,8 @@
 //!
 //! Two [methods](Method) yield the same frames. *Frame pointers* are a linked list on the stack: two loads per frame, but
 //! only if the program was built with them. *Unwind tables* (.eh_frame, which every Rust program has, for panics) say for
-//! each instruction where the caller's registers are; decoding takes half a microsecond, so each walker keeps the decoded
-//! rules in its [`Cache`]. A probe decides which one it is, once (probe.rs).
+//! each instruction where the caller's registers are; decoding takes a quarter of a microsecond, so each walker keeps the
+//! decoded rules in its [`Cache`], and a frame costs 4 to 6 ns. A probe decides which one it is, once (probe.rs).
 //!
 //! # Invariants
 //! U1  A walk MUST read memory only inside `[regs.sp, stack_top)`, in whole aligned words, atomically. Otherwise it faults
@@ -25,13 +25,14 @@
 //!     stack could keep a walk busy for ever. (One step on aarch64 may stay: a leaf function with an empty frame.)
 //! U3  Along frame pointers the same holds of the records.
 //! U4  A walk MUST NOT allocate, lock or panic: it runs inside trace events, inside allocators, and in the SIGSEGV handler
-//!     on its alternate stack. It needs at most 4 KiB of stack.
+//!     on its alternate stack. It needs 4 KiB of stack, without optimisation 12.
 //! U5  PCs from [`Regs::here`] and all return addresses are *return addresses* in the sense that `pc - 1` lies in the
 //!     instruction of interest. Only a PC from a signal context is exact; who records one should add 1.
 //!
 //! # Rejected
-//! - framehop, which the design began with: 12 ns per frame against 3. It keeps richer rules in a smaller cache and passes
-//!   all registers through memory; ours is the same idea cut down to three registers. It serves as the oracle of our tests.
+//! - framehop, which the design began with: 7 to 12 ns per frame, and 40 on stacks where two PCs fall on one slot of its
+//!   cache, a fifth of the stacks with 16 frames. Ours is the same idea cut down to three registers, with two entries to a
+//!   slot. It serves as the oracle of our tests.
 //! - `_Unwind_Backtrace`, `std::backtrace`: 150 ns per frame, and they lock.
 //! - Shadow stacks, or instrumenting functions: every call would pay, not every event.
 

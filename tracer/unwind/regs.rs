@@ -74,4 +74,24 @@ impl Regs {
         compile_error!("gort-tracer can walk stacks on x86_64 and aarch64 only: add Regs::here for this architecture");
         Regs { pc, sp, fp, lr }
     }
+    /// The registers of what a signal interrupted; `context` is the handler's third argument. `pc` is exact here: see
+    /// the field.
+    ///
+    /// # Safety
+    /// `context` is that argument, in that handler.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub unsafe fn from_signal(context: *const libc::c_void) -> Regs {
+        // SAFETY: the kernel passes a ucontext_t to handlers installed with SA_SIGINFO, by the caller's promise.
+        let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+        #[cfg(target_arch = "x86_64")]
+        {
+            let register = |r: i32| machine.gregs[r as usize] as usize;
+            Regs { pc: register(libc::REG_RIP), sp: register(libc::REG_RSP), fp: register(libc::REG_RBP), lr: 0 }
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let register = |r: usize| machine.regs[r] as usize;
+            Regs { pc: machine.pc as usize, sp: machine.sp as usize, fp: register(29), lr: register(30) }
+        }
+    }
 }

@@ -38,8 +38,10 @@ pub(super) type Context = gimli::UnwindContext<usize, Fixed>;
 /// on aarch64, and rows are remembered one deep; a row that does not fit is treated as none.
 pub(super) struct Fixed;
 
+const ROW_REGISTERS_MAX: usize = if cfg!(target_arch = "aarch64") { 36 } else { 20 };
+
 impl UnwindContextStorage<usize> for Fixed {
-    type Rules = [(Register, RegisterRule<usize>); 40];
+    type Rules = [(Register, RegisterRule<usize>); ROW_REGISTERS_MAX];
     type Stack = [UnwindTableRow<usize, Fixed>; 4];
 }
 
@@ -86,6 +88,7 @@ pub(super) fn decode(
 type Row = UnwindTableRow<usize, Fixed>;
 
 /// The row for `lookup`.
+#[inline(never)]
 fn row<'c>(module: &'static Module, context: &'c mut Context, lookup: usize) -> Option<(&'static Tables, &'c Row, Encoding)> {
     let tables = module.tables.as_ref()?;
     let address = lookup.wrapping_sub(module.bias) as u64;
@@ -126,6 +129,7 @@ fn as_rule(row: &Row) -> Option<Rule> {
 }
 
 /// The caller's registers by a row that is no [`Rule`].
+#[inline(never)]
 fn evaluate(tables: &Tables, row: &Row, encoding: Encoding, regs: Regs, innermost: bool, stack: Stack) -> Option<Regs> {
     let expression = |e: &UnwindExpression<usize>, initial: Option<usize>| {
         evaluate_expression(tables, e, encoding, regs, initial, stack)

@@ -4,7 +4,7 @@
 #![allow(dead_code)] // Each test takes what it needs.
 
 use tracer::read::{Error, Event, Reader, Rule};
-use tracer::wire::{Ev, GoStatus, HEADER, NO_M, ProcStatus, varint};
+use tracer::wire::{Ev, GoStatus, HEADER, NO_M, ProcStatus, ext, varint};
 
 pub const RUNNABLE: u64 = GoStatus::Runnable as u64;
 pub const RUNNING: u64 = GoStatus::Running as u64;
@@ -252,7 +252,7 @@ pub fn rich() -> Vec<u8> {
             .ev(Ev::HeapGoal, &[1 << 21])
             .ev(Ev::GoSyscallBegin, &[1, wait])
             .ev(Ev::GoSyscallEndBlocked, &[])
-            .ev(Ev::ProcStart, &[1, 3]);
+            .ev(Ev::ProcStart, &[1, 2]);
         g.m(1)
             .ev(Ev::ProcStatus, &[1, P_RUNNING])
             .ev(Ev::ProcSteal, &[0, 2, 0])
@@ -274,14 +274,14 @@ pub fn rich() -> Vec<u8> {
             .ev(Ev::GoStop, &[2, 1])
             .ev(Ev::ProcStop, &[]);
         g.samples.push([1_000_100, 0, 0, 100, 1]);
-    };
-    let first_without_p = |g: &mut Gen| {
-        first(g);
-        // M 0 takes P 1 after all others have let go of it.
-        g.strings.push((u64::MAX, b"\0gort\x01\x01\x01\x05".to_vec()));
+        let mut ext = ext::Writer::new();
+        ext.push(1_000_200, ext::Record::Steal { thief_p: 1, victim_p: 0, count: 3 });
+        ext.push(1_000_300, ext::Record::HandOff { p: 0, cause: ext::Cause::BlockingCall, from_m: 0 });
+        g.strings.extend(ext.entries().zip(0..).map(|(entry, n)| (ext::id(n), entry.to_vec())));
     };
     let second = |g: &mut Gen| {
         let sleep = g.string("sleep");
+        let name = g.string("request");
         let wait = g.stack(&["rt::time::sleep", "app::worker"]);
         g.m(0)
             .ev(Ev::ProcStatus, &[1, P_RUNNING])
@@ -289,9 +289,9 @@ pub fn rich() -> Vec<u8> {
             .ev(Ev::GoStatus, &[100, 0, RUNNABLE])
             .ev(Ev::GoStart, &[100, 1])
             .ev(Ev::UserTaskEnd, &[1, 0])
-            .ev(Ev::UserRegionEnd, &[1, 2, 0])
+            .ev(Ev::UserRegionEnd, &[1, name, 0])
             .ev(Ev::GoBlock, &[sleep, wait]);
         g.m(NO_M).ev(Ev::GoStatusStack, &[7, NO_M, WAITING, wait]);
     };
-    Trace::new().generation(1, first_without_p).generation(2, second).0
+    Trace::new().generation(1, first).generation(2, second).0
 }

@@ -131,6 +131,56 @@ fn qsort_callback() {
     assert!(pcs.iter().filter(library).count() >= 1);
 }
 
+/// From a signal handler on its alternate stack, out of the C function that was interrupted, without an allocation.
+#[cfg(target_os = "linux")]
+#[test]
+fn signal_handler() {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+    static WALKER: AtomicPtr<Cache> = AtomicPtr::new(std::ptr::null_mut());
+    static TOP: AtomicUsize = AtomicUsize::new(0);
+    static FOUND: Mutex<([usize; 64], usize)> = Mutex::new(([0; 64], 0));
+
+    extern "C" fn handler(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: installed with SA_SIGINFO.
+        let regs = unsafe { Regs::from_signal(context) };
+        let mut found = FOUND.try_lock().expect("one signal");
+        let (pcs, n) = &mut *found;
+        // SAFETY: the cache was leaked and is this handler's; from the interrupted frame to a local of the test's.
+        *n = unsafe {
+            walk_by(Method::Dwarf, regs, TOP.load(Ordering::Relaxed), &mut *WALKER.load(Ordering::Relaxed), pcs)
+        };
+    }
+
+    let top = black_box(0usize);
+    TOP.store(&raw const top as usize, Ordering::Relaxed);
+    WALKER.store(Box::into_raw(Box::new(Cache::new())), Ordering::Relaxed);
+    let mut alternate = vec![0u8; 64 << 10];
+    // SAFETY: the alternate stack is in use until it is replaced below, and lives longer; the handler touches nothing but
+    // the statics above; nobody else uses this signal, whose disposition is restored.
+    unsafe {
+        let on = libc::stack_t { ss_sp: alternate.as_mut_ptr().cast(), ss_flags: 0, ss_size: alternate.len() };
+        let mut before = on;
+        assert_eq!(libc::sigaltstack(&on, &mut before), 0);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        let mut old: libc::sigaction = std::mem::zeroed();
+        assert_eq!(libc::sigaction(libc::SIGWINCH, &action, &mut old), 0);
+        recurse(3, &mut |_| assert_eq!(libc::raise(libc::SIGWINCH), 0));
+        assert_eq!(libc::sigaction(libc::SIGWINCH, &old, std::ptr::null_mut()), 0);
+        assert_eq!(libc::sigaltstack(&before, std::ptr::null_mut()), 0);
+    }
+    let (pcs, n) = *FOUND.lock().unwrap();
+    let mut s = Symbolizer::new();
+    // The first PC is exact.
+    let mut found = functions(&mut s, &[pcs[0] + 1]);
+    assert!(crate::unwind::origin(pcs[0]).is_some_and(|o| o.path.is_some()), "interrupted in libc: {found:?}");
+    found.extend(functions(&mut s, &pcs[1..n]));
+    assert_eq!(found.iter().filter(|f| *f == "recurse").count(), 4, "{found:?}");
+    assert!(found.iter().any(|f| f == "signal_handler"), "{found:?}");
+}
+
 /// A walk yields at most as many PCs as there is room for, and those are the first of the whole walk.
 #[test]
 fn depth() {
