@@ -1,6 +1,6 @@
-//! The smallest program: a goroutine, a channel, a value back.
+//! The smallest program: goroutines, a channel, a value back.
 //!
-//! Prints "hello from goroutine" lines and the sum they computed.
+//! Prints three "hello from goroutine" lines in any order, and the sum of what came over the channel.
 
 fn main() {
     let sum = rt::run(|| {
@@ -12,7 +12,7 @@ fn main() {
                 tx.send(i).expect("the receiver is there");
             });
         }
-        drop(tx);
+        drop(tx); // The goroutines have theirs: the last to end closes the channel.
         rx.iter().sum::<i32>()
     });
     println!("the sum of what they sent is {sum}");

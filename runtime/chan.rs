@@ -17,6 +17,8 @@
 //! - H1: if receivers wait, the queue is empty and no sender waits. If senders wait, the queue is full.
 //! - H2: a waiting node's `slot` points to a place on the waiter's stack. Whoever takes the node off the list, and nobody
 //!   else, moves the value through it, before [`Node::finish`].
+//! - H4: two hints tell whether a send or receive is likely to wait; then it enters the runtime first and locks once instead of
+//!   twice. A stale hint costs time, nothing else: the slow path looks under the lock.
 //! - H3: fast paths run outside the runtime and touch only the channel. A goroutine enters it to wait, and to wake.
 
 use std::cell::UnsafeCell;
@@ -27,7 +29,7 @@ use std::iter::FusedIterator;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tracer::record::Fixed;
 
@@ -42,6 +44,10 @@ const CLOSED: u32 = 2;
 
 struct Chan<T> {
     lock: RawLock,
+    /// Whether a receiver would find something to do without waiting, and a sender likewise: written under the lock, read without
+    /// it to choose the path, never to decide (H4).
+    receivable: AtomicBool,
+    sendable: AtomicBool,
     inner: UnsafeCell<Inner<T>>,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -130,6 +136,8 @@ impl<T> Chan<T> {
         let queue = if capacity == usize::MAX { VecDeque::new() } else { VecDeque::with_capacity(capacity.min(1024)) };
         Arc::new(Chan {
             lock: RawLock::new(),
+            receivable: AtomicBool::new(false),
+            sendable: AtomicBool::new(capacity != 0),
             inner: UnsafeCell::new(Inner {
                 queue,
                 capacity,
@@ -148,12 +156,33 @@ impl<T> Chan<T> {
         // SAFETY: the lock is held.
         let r = f(unsafe { &mut *self.inner.get() });
         // SAFETY: locked above; `f` does not unlock.
-        unsafe { self.lock.unlock() };
+        unsafe { self.unlock() };
         r
+    }
+
+    /// Says what the next may expect, and unlocks.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock and unlocks it once.
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: the lock is held.
+        let c = unsafe { &*self.inner.get() };
+        let receivable = !c.queue.is_empty() || !c.waiting_senders.is_empty() || c.closed;
+        let sendable = c.queue.len() < c.capacity || !c.waiting_receivers.is_empty() || c.closed;
+        // ORDER: Relaxed; hints (H4).
+        self.receivable.store(receivable, Ordering::Relaxed);
+        self.sendable.store(sendable, Ordering::Relaxed);
+        // SAFETY: passed on to the caller.
+        unsafe { self.lock.unlock() }
     }
 
     #[inline]
     fn send(&self, value: T) -> Result<(), SendError<T>> {
+        if !self.sendable.load(Ordering::Relaxed) {
+            return self.send_slow(value);
+        }
         match self.locked(|c| c.send(value)) {
             Sent::Done(None) => Ok(()),
             Sent::Done(Some(w)) => {
@@ -176,7 +205,7 @@ impl<T> Chan<T> {
             Sent::Full(v) => v,
             other => {
                 // SAFETY: locked above; this path ends here.
-                unsafe { self.lock.unlock() };
+                unsafe { self.unlock() };
                 return match other {
                     Sent::Done(w) => {
                         if let Some(w) = w {
@@ -207,6 +236,9 @@ impl<T> Chan<T> {
 
     #[inline]
     fn receive(&self) -> Result<T, RecvError> {
+        if !self.receivable.load(Ordering::Relaxed) {
+            return self.receive_slow();
+        }
         match self.locked(Inner::receive) {
             Received::Done(v, None) => Ok(v),
             Received::Done(v, Some(w)) => {
@@ -229,7 +261,7 @@ impl<T> Chan<T> {
             Received::Empty => {}
             other => {
                 // SAFETY: locked above; this path ends here.
-                unsafe { self.lock.unlock() };
+                unsafe { self.unlock() };
                 return match other {
                     Received::Done(v, w) => {
                         if let Some(w) = w {
@@ -259,7 +291,7 @@ impl<T> Chan<T> {
     fn wait(&self, caller: &Caller, node: &Node, reason: Fixed) {
         let wait = Wait { reason, kind: "channel", object: ptr::from_ref(self) as usize };
         // SAFETY: the caller of this function has locked; unlocked once, by this closure.
-        caller.wait(node, wait, || unsafe { self.lock.unlock() });
+        caller.wait(node, wait, || unsafe { self.unlock() });
     }
 
     /// Closes; answers whether it was open.

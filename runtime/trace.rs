@@ -148,6 +148,11 @@ pub fn enabled() -> bool {
     tracer::record::enabled()
 }
 
+/// Whether somebody waits for a session to start or to end: then the tracer's thread has an answer to give.
+pub(crate) fn is_busy() -> bool {
+    matches!(*SESSION.lock(), Session::Busy)
+}
+
 /// Ends the trace of a run when dropped.
 pub(crate) struct RunTrace(PathBuf);
 

@@ -324,11 +324,11 @@ fn note(g: &'static G, status: Status, r#gen: u64, cache: &mut Cache) -> NotedSt
         Status::Syscall => (GoStatus::Syscall, g.last_m().map_or(NO_M, |m| m.tid())),
         s => unreachable!("a goroutine in {s:?} cannot be held"),
     };
-    let stack = match g.stack.get() {
+    let stack = match g.walk_end() {
+        0 => 0,
         // SAFETY: the word is held, so the frame of park() or blocking() that took the registers is alive; the
         // generation is not closed.
-        Some(s) => unsafe { record::noted_stack(r#gen, g.regs.get(), s.top(), cache) },
-        None => 0,
+        end => unsafe { record::noted_stack(r#gen, g.regs.get(), end, cache) },
     };
     NotedStatus { g: g.id(), m, status, stack }
 }

@@ -40,12 +40,10 @@ fn one(out: &mut String, g: &'static G, cache: &mut Cache) {
                 let name = unsafe { g.name() }.cloned();
                 let (wait, origin) = (g.wait.get(), g.origin.get());
                 let mut frames = [0usize; FRAMES_MAX];
-                let n = match g.stack.get() {
+                let n = match g.walk_end() {
+                    0 => 0,
                     // SAFETY: as for name; the frame that took the registers is alive while the goroutine stands in it.
-                    Some(s) => unsafe {
-                        unwind::walk_by(unwind::Method::Dwarf, g.regs.get(), s.top(), cache, &mut frames)
-                    },
-                    None => 0,
+                    end => unsafe { unwind::walk_by(unwind::Method::Dwarf, g.regs.get(), end, cache, &mut frames) },
                 };
                 let id = g.id();
                 drop(hold);

@@ -16,33 +16,33 @@ use crate::sched::m::M;
 use crate::sched::p::P;
 use crate::sched::state::Status;
 
-/// A place on a goroutine's stack: its registers and where the stack ends.
+/// A place on a goroutine's stack: its registers and where its own frames end.
 #[derive(Clone, Copy)]
 pub(crate) struct At {
     regs: Regs,
-    top: usize,
+    end: usize,
 }
 
 impl At {
     /// No place: an event without a stack.
     pub(crate) fn nowhere() -> At {
-        At { regs: Regs::default(), top: 0 }
+        At { regs: Regs::default(), end: 0 }
     }
 
     /// A place on `g`'s stack: the calling function's frame, or one that is still alive.
     #[inline]
     pub(crate) fn on(g: &G, regs: Regs) -> At {
-        At { regs, top: g.stack.get().map_or(0, |s| s.top()) }
+        At { regs, end: g.walk_end() }
     }
 
     #[inline]
     fn id(self, w: &mut Writer<'_>) -> u64 {
-        if self.top == 0 {
+        if self.end == 0 {
             return 0;
         }
         // SAFETY: an At names a live frame of a goroutine's stack, which stays mapped for ever; its goroutine is the
         // caller's own, or stands still.
-        unsafe { w.stack(self.regs, self.top) }
+        unsafe { w.stack(self.regs, self.end) }
     }
 }
 

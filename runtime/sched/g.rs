@@ -49,6 +49,8 @@ pub(crate) struct G {
     /// The M that runs it.
     m: AtomicPtr<M>,
     pub(crate) stack: Cell<Option<StackRef>>,
+    /// Where its own frames end: the stack pointer in the last of the runtime's frames below them. 0 before it runs.
+    entry: Cell<usize>,
     pub(crate) class: Cell<Class>,
     /// The next in the one list that holds it.
     pub(crate) link: Cell<Option<&'static G>>,
@@ -77,6 +79,7 @@ impl G {
             id: AtomicU64::new(0),
             m: AtomicPtr::new(std::ptr::null_mut()),
             stack: Cell::new(None),
+            entry: Cell::new(0),
             class: Cell::new(Class::DEFAULT),
             link: Cell::new(None),
             task: Cell::new(None),
@@ -112,6 +115,19 @@ impl G {
         self.m.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     }
 
+    /// The calling function is the last of the runtime's before the goroutine's own code: a walk of its stack need not
+    /// go further.
+    #[inline(always)]
+    pub(crate) fn begin_here(&self) {
+        self.entry.set(Regs::here().sp);
+    }
+
+    /// Where a walk of its stack ends; 0 if it has not begun.
+    #[inline]
+    pub(crate) fn walk_end(&self) -> usize {
+        self.entry.get()
+    }
+
     /// Its name, if it has one.
     ///
     /// # Safety
@@ -128,6 +144,7 @@ impl G {
         self.id.store(id, Ordering::Relaxed);
         self.labelled_in.set(0);
         self.system.set(false);
+        self.entry.set(0);
         debug_assert!(self.stack.get().is_none() && self.link.get().is_none());
     }
 }

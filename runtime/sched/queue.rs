@@ -65,7 +65,10 @@ impl GlobalQueue {
 #[inline]
 pub(crate) fn submit_next(m: &'static M, g: &'static G) {
     m.must_p().put_next(g);
-    wake_searcher();
+    // The caller's M has a P; if it is the only one there is, none is idle.
+    if SCHED.ps().len() > 1 {
+        wake_searcher();
+    }
 }
 
 /// A goroutine became runnable and belongs to no P.

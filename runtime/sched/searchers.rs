@@ -46,12 +46,13 @@ impl Searchers {
 
     /// A P was taken off the idle list.
     pub(crate) fn p_taken(&self) {
-        self.idle.fetch_sub(1, Ordering::Relaxed);
+        // ORDER: SeqCst; pairs with sysmon's look before it sleeps: count, then read whether it sleeps.
+        self.idle.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Ps without an M, roughly.
     pub(crate) fn idle_ps(&self) -> u32 {
-        self.idle.load(Ordering::Relaxed)
+        self.idle.load(Ordering::SeqCst)
     }
 
     /// After a submission: whether the caller is to wake a searcher (I1, I3).

@@ -64,7 +64,8 @@ pub(crate) fn start() -> std::io::Result<()> {
 /// A P was taken off the idle list: somebody is to watch it.
 #[inline]
 pub(crate) fn wake() {
-    if ASLEEP.load(Ordering::Relaxed) && ASLEEP.swap(false, Ordering::Relaxed) {
+    // ORDER: SeqCst; pairs with sleep_deeply(): either it sees that a P was taken, or this sees that it sleeps.
+    if ASLEEP.load(Ordering::SeqCst) && ASLEEP.swap(false, Ordering::SeqCst) {
         PARKER.unpark();
     }
 }
@@ -119,16 +120,15 @@ fn all_idle() -> bool {
 
 /// Sleeps while all Ps are idle. Without a trace nothing needs sysmon then: timers wake the M in the poller.
 fn sleep_deeply() {
-    ASLEEP.store(true, Ordering::Relaxed);
-    // ORDER: SeqCst; pairs with nothing stronger than the bounded sleep below: a wake-up that is missed costs one pause.
-    fence(Ordering::SeqCst);
+    // ORDER: SeqCst; pairs with wake().
+    ASLEEP.store(true, Ordering::SeqCst);
     if all_idle() {
         let most = if record::enabled() { Duration::from_millis(500) } else { Duration::from_millis(200) };
         if PARKER.park_timeout(most) {
             overflow::report_pending();
         }
     }
-    ASLEEP.store(false, Ordering::Relaxed);
+    ASLEEP.store(false, Ordering::SeqCst);
 }
 
 /// Looks at every P once; answers whether there was something to do.

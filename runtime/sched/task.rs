@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracer::record::{Fixed, Start};
 
 use crate::sched::park::Caller;
+use crate::stack::header::current_g;
 use crate::sync::waiter::WaitList;
 
 /// A task of any type, owned once.
@@ -104,7 +105,12 @@ where
     let Stage::Closure(f) = std::mem::replace(stage, Stage::Running) else {
         unreachable!("a task ran twice");
     };
-    let result = catch_unwind(AssertUnwindSafe(f));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(g) = current_g() {
+            g.begin_here();
+        }
+        f()
+    }));
     // SAFETY: as above; the closure is gone and held no reference to the stage.
     unsafe { *task.stage.get() = Stage::Result(result) };
     task.packet.complete();

@@ -147,7 +147,7 @@ fn report(g: &'static G, regs: Regs) {
             std::thread::sleep(Duration::from_secs(1));
         }
     }
-    let top = g.stack.get().map_or(0, |s| s.top());
+    let end = g.walk_end();
     let low = g.stack.get().map_or(usize::MAX, |s| s.low());
     // The stack pointer may lie in the guard: a walk from there must not fault. The goroutine does not go on anyway.
     let readable = ARENA.open_guard(low);
@@ -157,7 +157,7 @@ fn report(g: &'static G, regs: Regs) {
         let frames = &mut *FAULT.frames.get();
         let n = match &mut *FAULT.cache.get() {
             Some(cache) if readable && regs.sp >= low => {
-                unwind::walk_by(unwind::Method::Dwarf, regs, top, cache, frames)
+                unwind::walk_by(unwind::Method::Dwarf, regs, end, cache, frames)
             }
             _ => {
                 frames[0] = regs.pc;

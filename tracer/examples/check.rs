@@ -1,7 +1,8 @@
 //! Checks and explains traces: `cargo run -p gort-tracer --example check -- FILE...`
 //!
-//! For each file it prints a verdict (is it a valid trace, did the recorder keep its promises) and a summary. The exit code
-//! is 0 if all are good, 1 if one is damaged but what came before the damage could be read, 2 if one cannot be read.
+//! For each file it prints a verdict (is it a valid trace, did the recorder keep its promises) and a summary. The exit
+//! code is 0 if all are good, 1 if one is damaged but what came before the damage could be read, 2 if one cannot be
+//! read.
 
 use std::fs::File;
 use std::path::Path;

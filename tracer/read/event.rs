@@ -13,8 +13,8 @@ pub const NONE: i64 = -1;
 /// Plain data: what its ids stand for, the tables of its generation know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, in ns on the trace's clock. Strictly increasing: where the file has equal or falling times, they are spread by
-    /// a nanosecond each.
+    /// When, in ns on the trace's clock. Strictly increasing: where the file has equal or falling times, they are
+    /// spread by a nanosecond each.
     pub time: i64,
     /// When, in ns, as the file has it.
     pub file_time: i64,
@@ -31,8 +31,8 @@ pub struct Event {
     pub kind: Ev,
     /// What was known of the G or P that a status, or a theft, is about.
     pub prior: Prior,
-    /// The arguments without `dt`, as [`Spec::args`](crate::wire::Spec::args) names them. The end of a stop of the world has
-    /// the reason of its begin as its first.
+    /// The arguments without `dt`, as [`Spec::args`](crate::wire::Spec::args) names them. The end of a stop of the
+    /// world has the reason of its begin as its first.
     pub args: [u64; 4],
     /// Where it stands in the file.
     pub offset: u64,

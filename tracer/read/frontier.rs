@@ -1,8 +1,9 @@
 //! The frontier: the next event of each M, the earliest first.
 //!
-//! Every M's batches are a stream that is in order by itself. [`Cursor`] decodes one stream; [`Frontier`] is a binary heap of
-//! cursors by the time of their next event. The heap is moved as Go's reader moves its own, so that among equal times the
-//! same M comes first: the order of attempts is part of the verdict (an M exists for others once it was tried).
+//! Every M's batches are a stream that is in order by itself. [`Cursor`] decodes one stream; [`Frontier`] is a binary
+//! heap of cursors by the time of their next event. The heap is moved as Go's reader moves its own, so that among equal
+//! times the same M comes first: the order of attempts is part of the verdict (an M exists for others once it was
+//! tried).
 
 use super::error::{Broken, Resource};
 use super::event::Raw;
@@ -21,8 +22,8 @@ pub(crate) struct Cursor {
     /// The batch that it is in; the place after it, in the generation.
     batch: EventBatch,
     pos: u32,
-    /// The time of the event before in this batch. 0 is none, also where the time is 0: then the base is taken again, as Go
-    /// does.
+    /// The time of the event before in this batch. 0 is none, also where the time is 0: then the base is taken again,
+    /// as Go does.
     last_time: i64,
 }
 

@@ -3,7 +3,8 @@
 //! Invariants:
 //!
 //! N1. A generation MUST be whole before one of its events is decoded: the tables stand behind the events.
-//! N2. The batches of an M MUST be kept in the order of the file. Otherwise its events would be out of order: times are no
+//! N2. The batches of an M MUST be kept in the order of the file. Otherwise its events would be out of order: times are
+//!     no
 //!     help, as they may be wrong.
 
 use std::collections::hash_map::Entry;
@@ -113,9 +114,14 @@ fn load_until_end<R: Read>(source: &mut Source<R>, version: Version) -> Result<O
             }
             Next::Eof if loading.has_events => {
                 let number = Resource::Generation(loading.generation.info.number);
-                return Err(Broken::new(Rule::GenerationCut, number, source.base() + source.bytes().len() as u64).into());
+                return Err(
+                    Broken::new(Rule::GenerationCut, number, source.base() + source.bytes().len() as u64).into()
+                );
             }
-            Next::Eof => return Ok(Outcome::End(source.bytes().len() as u64)),
+            Next::Eof => {
+                loading.tables.index(source.base())?; // Go would have seen it by now.
+                return Ok(Outcome::End(source.bytes().len() as u64));
+            }
         };
         if loading.generation.info.number == 0 {
             loading.generation.info.number = batch.generation;
@@ -294,7 +300,8 @@ impl Loading {
         if version >= Version::Go125 && tables.snapshot.is_none() {
             return Err(broken(Rule::SnapshotMissing));
         }
-        tables.finish(base)?;
+        tables.index(base)?;
+        tables.check_frames(base)?;
         if let Some(snapshot) = &mut tables.snapshot {
             snapshot.trace_ns = to_ns(snapshot.trace_ns as u64, tables.ns_per_unit);
         }

@@ -1,7 +1,7 @@
 //! A table from sparse 64-bit ids to entries, filled once and then looked up often.
 //!
-//! Ids are dense from 1 in practice, but a file may hold any, and extension records have ids from the top. So the entries are
-//! sorted by id; the densest prefix is found through an index, the rest by binary search.
+//! Ids are dense from 1 in practice, but a file may hold any, and extension records have ids from the top. So the
+//! entries are sorted by id; the densest prefix is found through an index, the rest by binary search.
 
 /// A table of `T`. Look-ups work after [`IdTable::finish`].
 #[derive(Clone, Debug)]
@@ -35,7 +35,8 @@ impl<T> IdTable<T> {
         }
         let Some(&(first, _)) = self.entries.first() else { return Ok(()) };
         let sparse_from = |i: usize| 2 * (i as u64 + 1) + 64;
-        let dense = (self.entries.iter().enumerate()).rposition(|(i, e)| e.0 - first < sparse_from(i)).map_or(0, |i| i + 1);
+        let dense =
+            (self.entries.iter().enumerate()).rposition(|(i, e)| e.0 - first < sparse_from(i)).map_or(0, |i| i + 1);
         for (i, (id, _)) in self.entries[..dense].iter().enumerate() {
             let slot = (id - first) as usize;
             if slot >= self.dense.len() {

@@ -1,8 +1,8 @@
 //! Reading: from bytes to events in order, and what they say.
 //!
-//! [`Reader`] gives the events of a trace one by one, each with the goroutine, the P and the M it happened on, after it has
-//! found the one order in which they can have happened (or that there is none). [`validate`] looks at the outcome a second
-//! time, with other eyes. [`summary`] counts and explains.
+//! [`Reader`] gives the events of a trace one by one, each with the goroutine, the P and the M it happened on, after it
+//! has found the one order in which they can have happened (or that there is none). [`validate`] looks at the outcome a
+//! second time, with other eyes. [`summary`] counts and explains.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tracer::read::Error> {
@@ -24,7 +24,8 @@
 //! D1. A reader MUST hold one generation at a time, and take no memory that the bytes it has read do not account for.
 //!     Otherwise a trace as long as a day, or a file made for harm, ends the process that looks at it.
 //! D2. Nothing in a file may panic. What cannot be is an [`Error`] that says the rule, the resource and the byte.
-//! D3. An error MUST come after the events of every whole generation before it: a cut or damaged file tells what it can.
+//! D3. An error MUST come after the events of every whole generation before it: a cut or damaged file tells what it
+//!     can.
 #![forbid(unsafe_code)]
 
 mod batch;

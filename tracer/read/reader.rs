@@ -5,8 +5,8 @@
 //!  (bytes of one generation)   (tables, batches)          (next event of each M)
 //! ```
 //!
-//! Each step offers the earliest event of the frontier to [`Order`]; if it cannot happen yet, the others in the order of
-//! their times. If none can, the trace is broken. A generation ends when the frontier is empty.
+//! Each step offers the earliest event of the frontier to [`Order`]; if it cannot happen yet, the others in the order
+//! of their times. If none can, the trace is broken. A generation ends when the frontier is empty.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ const STUCK_REPORTS: usize = 16;
 
 /// Reads a trace, event by event.
 ///
-/// As an iterator it ends after the first error. [`Reader::tables`] and [`Reader::generation`] are those of the event that was
-/// given last.
+/// As an iterator it ends after the first error. [`Reader::tables`] and [`Reader::generation`] are those of the event
+/// that was given last.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: Source<R>,
@@ -49,7 +49,8 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader of the trace that `from` gives, which it reads in large pieces. Fails if that does not begin as a trace does.
+    /// A reader of the trace that `from` gives, which it reads in large pieces. Fails if that does not begin as a trace
+    /// does.
     pub fn new(from: R) -> Result<Reader<R>, Error> {
         let mut source = Source::new(from);
         source.fill_to(Version::HEADER_BYTES)?;
@@ -128,12 +129,8 @@ impl<R: Read> Reader<R> {
     fn attempt(&mut self, place: usize) -> Result<bool, Broken> {
         let cursor = self.frontier.at(place);
         let generation = &self.generation;
-        let attempt = Attempt {
-            raw: &cursor.next,
-            m: cursor.m,
-            generation: generation.info.number,
-            tables: &generation.tables,
-        };
+        let attempt =
+            Attempt { raw: &cursor.next, m: cursor.m, generation: generation.info.number, tables: &generation.tables };
         match self.order.advance(attempt)? {
             Step::NotYet => Ok(false),
             Step::Done => {

@@ -1,7 +1,7 @@
 //! The rules that a trace must keep, each with the sentence that FORMAT.md and every error print.
 //!
-//! The rules from [`Rule::Stuck`] on are those of [`order`](super::order); the ones before are about the container. They
-//! are Go's, so that our verdict is Go's; only the words are ours.
+//! The rules from [`Rule::Stuck`] on are those of [`order`](super::order); the ones before are about the container.
+//! They are Go's, so that our verdict is Go's; only the words are ours.
 
 macro_rules! rules {
     ($($rule:ident $name:literal $text:literal;)*) => {

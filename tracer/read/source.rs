@@ -1,7 +1,7 @@
 //! The bytes of the generation at hand.
 //!
-//! Everything is decoded from one buffer, which holds one generation and whatever the source gave beyond it. It grows by what
-//! the source gives and by nothing that a file says.
+//! Everything is decoded from one buffer, which holds one generation and whatever the source gave beyond it. It grows
+//! by what the source gives and by nothing that a file says.
 
 use std::io::{ErrorKind, Read};
 

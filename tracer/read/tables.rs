@@ -152,9 +152,11 @@ impl Tables {
 
     /// The extension records, in the order of their entries; a broken entry ends with `Err`.
     pub fn ext_records(&self) -> impl Iterator<Item = Result<ExtRecord, ext::Malformed>> {
-        self.ext.iter().filter_map(|text| ext::records(self.bytes_of(text))).flatten().map(|stamped| {
-            stamped.map(|s| ExtRecord { time: to_ns(s.time, self.ns_per_unit), record: s.record })
-        })
+        self.ext
+            .iter()
+            .filter_map(|text| ext::records(self.bytes_of(text)))
+            .flatten()
+            .map(|stamped| stamped.map(|s| ExtRecord { time: to_ns(s.time, self.ns_per_unit), record: s.record }))
     }
 
     /// Adds the strings of a batch that begins at `at` in the generation, and in the file at `at` + `base`.
@@ -212,15 +214,19 @@ impl Tables {
         Ok(())
     }
 
-    /// Makes the tables ready for look-ups, and checks that they are whole.
-    pub(crate) fn finish(&mut self, base: u64) -> Result<(), Broken> {
+    /// Makes the tables ready for look-ups, and checks that no id stands twice.
+    pub(crate) fn index(&mut self, base: u64) -> Result<(), Broken> {
         self.pc_index = IdMap::default();
-        self.strings.finish().map_err(|(id, text)| {
-            Broken::new(Rule::StringRepeated, Resource::String(id), base + u64::from(text.at))
-        })?;
-        self.stacks.finish().map_err(|(id, entry)| {
-            Broken::new(Rule::StackRepeated, Resource::Stack(id), base + u64::from(entry.at))
-        })?;
+        self.strings
+            .finish()
+            .map_err(|(id, text)| Broken::new(Rule::StringRepeated, Resource::String(id), base + u64::from(text.at)))?;
+        self.stacks
+            .finish()
+            .map_err(|(id, entry)| Broken::new(Rule::StackRepeated, Resource::Stack(id), base + u64::from(entry.at)))
+    }
+
+    /// Checks that the strings of all frames are there. Comes after [`Tables::index`].
+    pub(crate) fn check_frames(&self, base: u64) -> Result<(), Broken> {
         let missing = |id: u64| self.string_bytes(id).is_none();
         if self.pcs.iter().all(|pc| !missing(pc.func) && !missing(pc.file)) {
             return Ok(());

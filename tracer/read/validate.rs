@@ -1,9 +1,9 @@
 //! A second opinion on a trace that has been put in order.
 //!
-//! [`order`](super::order) asks whether the events *can* have happened; it has Go's tolerance and no more knowledge than it
-//! needs for that. A [`Validator`] looks at the outcome from outside and asks whether the recorder kept its own promises
-//! (FORMAT.md, T1 to T8). It shares no state and no code with `order`, so that a mistake there does not excuse itself here.
-//! A trace with findings is one that Go's tools open; the recorder that wrote it has a bug.
+//! [`order`](super::order) asks whether the events *can* have happened; it has Go's tolerance and no more knowledge
+//! than it needs for that. A [`Validator`] looks at the outcome from outside and asks whether the recorder kept its own
+//! promises (FORMAT.md, T1 to T8). It shares no state and no code with `order`, so that a mistake there does not excuse
+//! itself here. A trace with findings is one that Go's tools open; the recorder that wrote it has a bug.
 
 use std::fmt;
 use std::io::Read;
@@ -185,7 +185,8 @@ impl Validator {
     /// A generation is over, and the next begins.
     fn turn(&mut self, event: &Event) {
         let untold = |things: &IdMap<Thing>| {
-            let mut ids: Vec<i64> = things.iter().filter(|(_, t)| t.told != self.generation).map(|(&id, _)| id).collect();
+            let mut ids: Vec<i64> =
+                things.iter().filter(|(_, t)| t.told != self.generation).map(|(&id, _)| id).collect();
             ids.sort_unstable();
             ids
         };
@@ -210,7 +211,14 @@ impl Validator {
         let (was, before) = (*m, m.time);
         m.time = before.max(event.file_time);
         if (was.g, was.p) != (event.g, event.p) {
-            let detail = format!("it has G {} and P {}, and {} names G {} and P {}", was.g, was.p, event.kind.name(), event.g, event.p);
+            let detail = format!(
+                "it has G {} and P {}, and {} names G {} and P {}",
+                was.g,
+                was.p,
+                event.kind.name(),
+                event.g,
+                event.p
+            );
             self.find(Check::Context, Resource::M(event.m), event, detail);
         }
         // The events of an experiment have batches of their own, which an M fills beside the others.

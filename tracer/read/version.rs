@@ -65,7 +65,14 @@ mod tests {
         assert!(matches!(Version::from_header(b"go 1.22 trace\0\0\0"), Ok(Version::Go122)));
         assert!(matches!(Version::from_header(b"go 1.21 trace\0\0\0"), Err(Error::Version(21))));
         assert!(matches!(Version::from_header(b"go 1.99 trace\0\0\0"), Err(Error::Version(99))));
-        for other in [&b"go 1.26 trace\0\0"[..], b"go 1.26 trace\0\0x", b"", b"go 1. trace\0\0\0", b"\x7fELF", b"go 1.+6 trace\0\0\0"] {
+        for other in [
+            &b"go 1.26 trace\0\0"[..],
+            b"go 1.26 trace\0\0x",
+            b"",
+            b"go 1. trace\0\0\0",
+            b"\x7fELF",
+            b"go 1.+6 trace\0\0\0",
+        ] {
             assert!(matches!(Version::from_header(other), Err(Error::NotATrace)));
         }
     }

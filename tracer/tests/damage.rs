@@ -1,4 +1,6 @@
-//! Damaged files: every cut and many random changes. None may panic, and what was whole before the damage is still told.
+//! Damaged files: every cut and many random changes. None may panic, and what was whole before the damage is still
+//! told.
+#![cfg(feature = "read")]
 
 mod common;
 
@@ -68,10 +70,10 @@ fn cut_anywhere() {
 
 #[test]
 fn a_damaged_second_generation_leaves_the_first() {
-    let good = Trace::new().generation(1, |g| drop(g.running(0).ev(Ev::GoStop, &[1, 1])));
+    let good = Trace::new().generation(1, |g| g.running(0).ev(Ev::GoStop, &[1, 1]).done());
     let (before, _) = read(&good.0);
     let bytes = good.0.len() as u64;
-    let trace = good.generation(2, |g| drop(g.m(0).ev(Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::GoStart, &[55, 1])));
+    let trace = good.generation(2, |g| g.m(0).ev(Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::GoStart, &[55, 1]).done());
     let mut reader = Reader::new(&trace.0[..]).expect("the header is good");
     let (summary, error) = summary::summarize(&mut reader);
     let error = error.expect("it is broken");
@@ -97,7 +99,13 @@ fn an_unfinished_tail_without_events_is_a_clean_end() {
 
 #[test]
 fn random_changes_do_not_panic() {
-    let rounds = if cfg!(miri) { 20 } else if cfg!(debug_assertions) { 4_000 } else { 50_000 };
+    let rounds = if cfg!(miri) {
+        20
+    } else if cfg!(debug_assertions) {
+        4_000
+    } else {
+        50_000
+    };
     let seed = std::env::var("GORT_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1u64);
     println!("GORT_SEED={seed}");
     let good = rich();

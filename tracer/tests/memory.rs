@@ -1,4 +1,5 @@
 //! Memory: a reader takes a small multiple of the bytes it has read, whatever a file says.
+#![cfg(feature = "read")]
 
 mod common;
 
@@ -100,13 +101,17 @@ fn many_small_things() {
         trace
     };
     let running = |i: u64| {
-        let status = if i == 1 { [event(Ev::ProcStatus, &[0, 0, P_RUNNING]), event(Ev::GoStatus, &[0, 1, 0, RUNNING])].concat() } else { Vec::new() };
+        let status = if i == 1 {
+            [event(Ev::ProcStatus, &[0, 0, P_RUNNING]), event(Ev::GoStatus, &[0, 1, 0, RUNNING])].concat()
+        } else {
+            Vec::new()
+        };
         [status, event(Ev::GoCreate, &[0, i + 1, 0, 0])].concat()
     };
-    let ms = |n: u64| {
+    let ms = |n: u64, data: &dyn Fn(u64) -> Vec<u8>| {
         let mut trace = Trace::new().0;
         for m in 0..n {
-            put_batch(&mut trace, 1, m * 977, 1, &event(Ev::GoStatus, &[0, m, 5, WAITING]));
+            put_batch(&mut trace, 1, m * 977, 1, &data(m));
         }
         trace.extend(Trace::new().generation(1, |_| {}).0.drain(16..));
         trace
@@ -115,13 +120,19 @@ fn many_small_things() {
         ("strings", chunks(&|i| event(Ev::String, &[i + 10, 0]), Some(Ev::Strings))),
         ("sparse strings", chunks(&|i| event(Ev::String, &[i << 40, 0]), Some(Ev::Strings))),
         ("stacks", chunks(&|i| event(Ev::Stack, &[i + 10, 0]), Some(Ev::Stacks))),
-        ("frames", chunks(&|i| event(Ev::Stack, &[i + 10, 4, i, 0, 0, 0, i, 0, 0, 0, i, 0, 0, 0, i, 0, 0, 0]), Some(Ev::Stacks))),
+        (
+            "frames",
+            chunks(
+                &|i| event(Ev::Stack, &[i + 10, 4, i, 0, 0, 0, i, 0, 0, 0, i, 0, 0, 0, i, 0, 0, 0]),
+                Some(Ev::Stacks),
+            ),
+        ),
         ("samples", chunks(&|_| event(Ev::CpuSample, &[1, 0, 0, 0, 0]), Some(Ev::CpuSamples))),
         ("goroutines", chunks(&running, None)),
         ("statuses", chunks(&|i| event(Ev::GoStatus, &[0, i, 0, WAITING]), None)),
-        ("Ms", ms(n / 10)),
+        ("Ms", ms(n / 10, &|m| event(Ev::GoStatus, &[0, m, 5, WAITING]))),
         ("regions", chunks(&|i| if i == 1 { running(1) } else { event(Ev::UserRegionBegin, &[0, 0, 1, 0]) }, None)),
-        ("empty batches", chunks(&|_| Vec::new(), None)),
+        ("empty batches", ms(n / 10, &|_| Vec::new())),
     ];
     for (name, trace) in traces {
         let peak = peak(|| read_all(&trace[..]));

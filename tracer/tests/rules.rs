@@ -1,4 +1,5 @@
 //! Every rule of the reader: a trace that breaks it and nothing else, and its twin that does not.
+#![cfg(feature = "read")]
 
 mod common;
 
@@ -131,28 +132,18 @@ const CONTAINER: &[(Rule, Build)] = &[
             g.sync.push(data);
         })
     }),
-    (Rule::StringSize, |bad| {
-        one(|g| g.strings.push((9, vec![b'x'; MAX_STRING_BYTES + usize::from(bad)])))
-    }),
+    (Rule::StringSize, |bad| one(|g| g.strings.push((9, vec![b'x'; MAX_STRING_BYTES + usize::from(bad)])))),
     (Rule::StackSize, |bad| one(|g| g.stacks.push((9, vec![[1; 4]; MAX_FRAMES + usize::from(bad)])))),
     (Rule::StringRepeated, |bad| one(|g| g.strings.push((if bad { 2 } else { 9 }, b"two".to_vec())))),
     (Rule::StackRepeated, |bad| one(|g| g.stacks.push((if bad { 1 } else { 9 }, Vec::new())))),
     (Rule::FrameString, |bad| one(|g| g.stacks.push((2, vec![[5, 1, if bad { 99 } else { 2 }, 1]])))),
-    (Rule::EventKind, |bad| {
-        one(|g| drop(g.running(0).raw(if bad { &[100, 1] } else { &[] })))
-    }),
-    (Rule::EventTimed, |bad| {
-        one(|g| drop(g.running(0).raw(if bad { &[Ev::Frequency as u8, 1] } else { &[] })))
-    }),
+    (Rule::EventKind, |bad| one(|g| g.running(0).raw(if bad { &[100, 1] } else { &[] }).done())),
+    (Rule::EventTimed, |bad| one(|g| g.running(0).raw(if bad { &[Ev::Frequency as u8, 1] } else { &[] }).done())),
     (Rule::EventArgs, |bad| {
-        one(|g| drop(g.running(0).raw(if bad { &[Ev::GoDestroy as u8] } else { &[Ev::GoDestroy as u8, 0] })))
+        one(|g| g.running(0).raw(if bad { &[Ev::GoDestroy as u8] } else { &[Ev::GoDestroy as u8, 0] }).done())
     }),
-    (Rule::EventString, |bad| {
-        one(|g| drop(g.running(0).ev(Ev::GoLabel, &[if bad { 99 } else { 1 }])))
-    }),
-    (Rule::EventStack, |bad| {
-        one(|g| drop(g.running(0).ev(Ev::GoStop, &[1, if bad { 99 } else { 1 }])))
-    }),
+    (Rule::EventString, |bad| one(|g| g.running(0).ev(Ev::GoLabel, &[if bad { 99 } else { 1 }]).done())),
+    (Rule::EventStack, |bad| one(|g| g.running(0).ev(Ev::GoStop, &[1, if bad { 99 } else { 1 }]).done())),
 ];
 
 const ORDER: &[(Rule, Build)] = &[
@@ -163,16 +154,14 @@ const ORDER: &[(Rule, Build)] = &[
         })
     }),
     (Rule::Orderable, |bad| {
-        one(|g| drop(g.running(0).raw(&if bad { event(Ev::ClockSnapshot, &[1, 1, 1, 1]) } else { Vec::new() })))
+        one(|g| g.running(0).raw(&if bad { event(Ev::ClockSnapshot, &[1, 1, 1, 1]) } else { Vec::new() }).done())
     }),
     (Rule::NeedsM, |bad| {
         one(|g| {
-            g.m(if bad { NO_M } else { 0 })
-                .ev(Ev::ProcStatus, &[0, P_IDLE])
-                .ev(Ev::ProcStart, &[0, 1]);
+            g.m(if bad { NO_M } else { 0 }).ev(Ev::ProcStatus, &[0, P_IDLE]).ev(Ev::ProcStart, &[0, 1]);
         })
     }),
-    (Rule::NeedsP, |bad| one(|g| drop(g.m(0).ev_if(!bad, Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::HeapAlloc, &[1])))),
+    (Rule::NeedsP, |bad| one(|g| g.m(0).ev_if(!bad, Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::HeapAlloc, &[1]).done())),
     (Rule::NeedsG, |bad| {
         one(|g| {
             g.m(0)
@@ -189,12 +178,9 @@ const ORDER: &[(Rule, Build)] = &[
                 .ev(Ev::GoStart, &[7, 1]);
         })
     }),
-    (Rule::ProcStatusKnown, |bad| one(|g| drop(g.m(0).ev(Ev::ProcStatus, &[0, if bad { 5 } else { P_IDLE }])))),
+    (Rule::ProcStatusKnown, |bad| one(|g| g.m(0).ev(Ev::ProcStatus, &[0, if bad { 5 } else { P_IDLE }]).done())),
     (Rule::ProcStatusSame, |bad| {
-        two(
-            |g| drop(g.running(0)),
-            |g| drop(g.m(0).ev(Ev::ProcStatus, &[0, if bad { P_IDLE } else { P_RUNNING }])),
-        )
+        two(|g| g.running(0).done(), |g| g.m(0).ev(Ev::ProcStatus, &[0, if bad { P_IDLE } else { P_RUNNING }]).done())
     }),
     (Rule::ProcBound, |bad| {
         one(|g| {
@@ -234,33 +220,36 @@ const ORDER: &[(Rule, Build)] = &[
             g.m(1).ev(Ev::ProcSteal, &[0, 1, if bad { 2 } else { 0 }]);
         })
     }),
-    (Rule::GoStatusKnown, |bad| one(|g| drop(g.m(0).ev(Ev::GoStatus, &[1, NO_M, if bad { 5 } else { WAITING }])))),
+    (Rule::GoStatusKnown, |bad| one(|g| g.m(0).ev(Ev::GoStatus, &[1, NO_M, if bad { 5 } else { WAITING }]).done())),
     (Rule::GoStatusSame, |bad| {
         two(
-            |g| drop(g.m(0).ev(Ev::GoStatus, &[1, NO_M, WAITING])),
-            |g| drop(g.m(0).ev(Ev::GoStatus, &[1, NO_M, if bad { RUNNABLE } else { WAITING }])),
+            |g| g.m(0).ev(Ev::GoStatus, &[1, NO_M, WAITING]).done(),
+            |g| g.m(0).ev(Ev::GoStatus, &[1, NO_M, if bad { RUNNABLE } else { WAITING }]).done(),
         )
     }),
     (Rule::GoStatusNew, |bad| {
         two(
-            |g| drop(g.m(0).ev(Ev::GoStatus, &[1, NO_M, WAITING])),
-            |g| drop(g.m(0).ev(Ev::GoStatus, &[if bad { 2 } else { 1 }, NO_M, WAITING])),
+            |g| g.m(0).ev(Ev::GoStatus, &[1, NO_M, WAITING]).done(),
+            |g| g.m(0).ev(Ev::GoStatus, &[if bad { 2 } else { 1 }, NO_M, WAITING]).done(),
         )
     }),
-    (Rule::SyscallM, |bad| one(|g| drop(g.m(0).ev(Ev::GoStatus, &[1, if bad { NO_M } else { 5 }, SYSCALL])))),
+    (Rule::SyscallM, |bad| one(|g| g.m(0).ev(Ev::GoStatus, &[1, if bad { NO_M } else { 5 }, SYSCALL]).done())),
     (Rule::SyscallOwner, |bad| {
         two(
-            |g| drop(g.m(0).ev(Ev::GoStatus, &[1, 0, SYSCALL])),
-            |g| drop(g.m(1).ev(Ev::GoStatus, &[1, if bad { 1 } else { 0 }, SYSCALL])),
+            |g| g.m(0).ev(Ev::GoStatus, &[1, 0, SYSCALL]).done(),
+            |g| g.m(1).ev(Ev::GoStatus, &[1, if bad { 1 } else { 0 }, SYSCALL]).done(),
         )
     }),
     (Rule::GoCreateRunner, |bad| {
         one(|g| {
-            g.running(0).ev(Ev::GoSyscallBegin, &[1, 0]).ev_if(!bad, Ev::GoSyscallEnd, &[]).ev(Ev::GoCreate, &[7, 0, 0]);
+            g.running(0)
+                .ev(Ev::GoSyscallBegin, &[1, 0])
+                .ev_if(!bad, Ev::GoSyscallEnd, &[])
+                .ev(Ev::GoCreate, &[7, 0, 0]);
         })
     }),
     (Rule::GoExists, |bad| {
-        one(|g| drop(g.running(0).ev(Ev::GoCreate, &[7, 0, 0]).ev(Ev::GoCreate, &[if bad { 7 } else { 8 }, 0, 0])))
+        one(|g| g.running(0).ev(Ev::GoCreate, &[7, 0, 0]).ev(Ev::GoCreate, &[if bad { 7 } else { 8 }, 0, 0]).done())
     }),
     (Rule::GoUnknown, |bad| {
         one(|g| {
@@ -268,10 +257,10 @@ const ORDER: &[(Rule, Build)] = &[
         })
     }),
     (Rule::GoRunning, |bad| {
-        one(|g| drop(g.running(0).ev_if(bad, Ev::GoSyscallBegin, &[1, 0]).ev(Ev::GoBlock, &[1, 0])))
+        one(|g| g.running(0).ev_if(bad, Ev::GoSyscallBegin, &[1, 0]).ev(Ev::GoBlock, &[1, 0]).done())
     }),
     (Rule::GoInSyscall, |bad| {
-        one(|g| drop(g.running(0).ev_if(!bad, Ev::GoSyscallBegin, &[1, 0]).ev(Ev::GoSyscallEnd, &[])))
+        one(|g| g.running(0).ev_if(!bad, Ev::GoSyscallBegin, &[1, 0]).ev(Ev::GoSyscallEnd, &[]).done())
     }),
     (Rule::ProcInSyscall, |bad| {
         one(|g| {
@@ -279,7 +268,7 @@ const ORDER: &[(Rule, Build)] = &[
             g.m(0).ev(Ev::ProcStatus, &[0, p]).ev(Ev::GoStatus, &[1, 0, SYSCALL]).ev(Ev::GoSyscallEnd, &[]);
         })
     }),
-    (Rule::SyscallSeq, |bad| one(|g| drop(g.running(0).ev(Ev::GoSyscallBegin, &[if bad { 2 } else { 1 }, 0])))),
+    (Rule::SyscallSeq, |bad| one(|g| g.running(0).ev(Ev::GoSyscallBegin, &[if bad { 2 } else { 1 }, 0]).done())),
     (Rule::TaskConflict, |bad| {
         one(|g| {
             g.running(0)
@@ -296,9 +285,7 @@ const ORDER: &[(Rule, Build)] = &[
                 .ev(Ev::UserRegionEnd, &[0, if bad { 1 } else { 2 }, 0]);
         })
     }),
-    (Rule::GcActiveFirst, |bad| {
-        one(|g| drop(g.running(0).ev_if(bad, Ev::GcBegin, &[1, 0]).ev(Ev::GcActive, &[1])))
-    }),
+    (Rule::GcActiveFirst, |bad| one(|g| g.running(0).ev_if(bad, Ev::GcBegin, &[1, 0]).ev(Ev::GcActive, &[1]).done())),
     (Rule::GcRunning, |bad| {
         one(|g| {
             g.running(0).ev(Ev::GcBegin, &[1, 0]).ev(Ev::GcEnd, &[2]).ev_if(bad, Ev::GcEnd, &[3]);
@@ -311,18 +298,18 @@ const ORDER: &[(Rule, Build)] = &[
         })
     }),
     (Rule::RangeOpen, |bad| {
-        one(|g| drop(g.running(0).ev(Ev::StwBegin, &[1, 0]).ev(Ev::StwBegin, &[if bad { 1 } else { 2 }, 0])))
+        one(|g| g.running(0).ev(Ev::StwBegin, &[1, 0]).ev(Ev::StwBegin, &[if bad { 1 } else { 2 }, 0]).done())
     }),
     (Rule::RangeMissing, |bad| {
         two(
-            |g| drop(g.running(0).ev_if(!bad, Ev::GcMarkAssistBegin, &[0])),
+            |g| g.running(0).ev_if(!bad, Ev::GcMarkAssistBegin, &[0]).done(),
             |g| {
                 g.running(0).ev(Ev::GcMarkAssistActive, &[100]);
             },
         )
     }),
     (Rule::RangeEnd, |bad| {
-        one(|g| drop(g.running(0).ev_if(!bad, Ev::GcSweepBegin, &[0]).ev(Ev::GcSweepEnd, &[1, 1])))
+        one(|g| g.running(0).ev_if(!bad, Ev::GcSweepBegin, &[0]).ev(Ev::GcSweepEnd, &[1, 1]).done())
     }),
 ];
 
@@ -357,7 +344,11 @@ const MORE: &[(Rule, Build)] = &[
             g.sync.push([vec![Ev::CpuSamples as u8], event(entry, &[1; 5])].concat());
         })
     }),
-    (Rule::TableEntry, |bad| one(|g| g.sync.push([vec![Ev::Stacks as u8], event(Ev::Stack, if bad { &[9, 1, 1, 1] } else { &[9, 0] })].concat()))),
+    (Rule::TableEntry, |bad| {
+        one(|g| {
+            g.sync.push([vec![Ev::Stacks as u8], event(Ev::Stack, if bad { &[9, 1, 1, 1] } else { &[9, 0] })].concat())
+        })
+    }),
     (Rule::Stuck, |bad| {
         one(|g| {
             // A goroutine that nobody made runnable.
@@ -382,12 +373,12 @@ const MORE: &[(Rule, Build)] = &[
         })
     }),
     (Rule::Stuck, |bad| {
-        one(|g| drop(g.running(0).ev(Ev::GcBegin, &[1, 0]).ev(Ev::GcEnd, &[if bad { 3 } else { 2 }])))
+        one(|g| g.running(0).ev(Ev::GcBegin, &[1, 0]).ev(Ev::GcEnd, &[if bad { 3 } else { 2 }]).done())
     }),
     (Rule::Stuck, |bad| {
         // Sequence numbers restart: without a status in the second generation, the goroutine's is that of the first.
         two(
-            |g| drop(g.running(0).ev(Ev::GoCreate, &[7, 0, 0]).ev(Ev::GoStop, &[1, 0])),
+            |g| g.running(0).ev(Ev::GoCreate, &[7, 0, 0]).ev(Ev::GoStop, &[1, 0]).done(),
             |g| {
                 g.m(0)
                     .ev(Ev::ProcStatus, &[0, P_RUNNING])
@@ -401,19 +392,30 @@ const MORE: &[(Rule, Build)] = &[
             g.running(0).ev(Ev::GoCreateBlocked, &[8, 0, 0]).ev(Ev::GoSwitch, &[8, if bad { 2 } else { 1 }]);
         })
     }),
-    (Rule::NeedsP, |bad| one(|g| drop(g.running(0).ev_if(bad, Ev::ProcStop, &[]).ev(Ev::GoCreate, &[7, 0, 0])))),
-    (Rule::NeedsP, |bad| one(|g| drop(g.running(0).ev_if(bad, Ev::ProcStop, &[]).ev(Ev::ProcStop, &[])))),
-    (Rule::NeedsG, |bad| one(|g| drop(g.m(0).ev_if(!bad, Ev::GoStatus, &[1, 0, SYSCALL]).ev(Ev::GoSyscallEndBlocked, &[])))),
-    (Rule::NeedsG, |bad| one(|g| drop(g.m(0).ev_if(!bad, Ev::GoCreateSyscall, &[1]).ev(Ev::GoDestroySyscall, &[])))),
-    (Rule::ForbidsG, |bad| one(|g| drop(g.running(0).ev_if(!bad, Ev::GoBlock, &[1, 0]).ev(Ev::GoCreateSyscall, &[7])))),
+    (Rule::NeedsP, |bad| one(|g| g.running(0).ev_if(bad, Ev::ProcStop, &[]).ev(Ev::GoCreate, &[7, 0, 0]).done())),
+    (Rule::NeedsP, |bad| one(|g| g.running(0).ev_if(bad, Ev::ProcStop, &[]).ev(Ev::ProcStop, &[]).done())),
+    (Rule::NeedsG, |bad| {
+        one(|g| g.m(0).ev_if(!bad, Ev::GoStatus, &[1, 0, SYSCALL]).ev(Ev::GoSyscallEndBlocked, &[]).done())
+    }),
+    (Rule::NeedsG, |bad| one(|g| g.m(0).ev_if(!bad, Ev::GoCreateSyscall, &[1]).ev(Ev::GoDestroySyscall, &[]).done())),
+    (Rule::ForbidsG, |bad| {
+        one(|g| g.running(0).ev_if(!bad, Ev::GoBlock, &[1, 0]).ev(Ev::GoCreateSyscall, &[7]).done())
+    }),
     (Rule::GoExists, |bad| {
-        one(|g| drop(g.m(0).ev(Ev::GoStatus, &[7, NO_M, WAITING]).ev(Ev::GoCreateSyscall, &[if bad { 7 } else { 8 }])))
+        one(|g| g.m(0).ev(Ev::GoStatus, &[7, NO_M, WAITING]).ev(Ev::GoCreateSyscall, &[if bad { 7 } else { 8 }]).done())
     }),
     (Rule::GoUnknown, |bad| {
         one(|g| {
             // Two Ms run the same goroutine, and on one of them it ends.
-            g.batch(0, 100).ev(Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::GoStatus, &[1, 0, RUNNING]).after(90, Ev::GoDestroy, &[]);
-            let m = g.batch(1, 100).ev(Ev::ProcStatus, &[1, P_RUNNING]).ev(Ev::GoStatus, &[if bad { 1 } else { 2 }, 1, RUNNING]);
+            g.batch(0, 100).ev(Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::GoStatus, &[1, 0, RUNNING]).after(
+                90,
+                Ev::GoDestroy,
+                &[],
+            );
+            let m = g
+                .batch(1, 100)
+                .ev(Ev::ProcStatus, &[1, P_RUNNING])
+                .ev(Ev::GoStatus, &[if bad { 1 } else { 2 }, 1, RUNNING]);
             m.after(500, Ev::GoBlock, &[1, 0]);
         })
     }),
@@ -424,7 +426,12 @@ const MORE: &[(Rule, Build)] = &[
         })
     }),
     (Rule::GoRunning, |bad| {
-        one(|g| drop(g.running(0).ev_if(bad, Ev::GoSyscallBegin, &[1, 0]).ev(Ev::GoSyscallBegin, &[if bad { 2 } else { 1 }, 0])))
+        one(|g| {
+            g.running(0)
+                .ev_if(bad, Ev::GoSyscallBegin, &[1, 0])
+                .ev(Ev::GoSyscallBegin, &[if bad { 2 } else { 1 }, 0])
+                .done()
+        })
     }),
     (Rule::ProcInSyscall, |bad| {
         one(|g| {
@@ -439,31 +446,33 @@ const MORE: &[(Rule, Build)] = &[
                 g.m(0).ev(Ev::GoStatus, &[1, 0, SYSCALL]);
                 g.m(1).ev(Ev::GoStatus, &[2, 1, SYSCALL]);
             },
-            |g| drop(g.m(5).ev(Ev::GoStatus, &[1, if bad { 1 } else { 0 }, SYSCALL])),
+            |g| g.m(5).ev(Ev::GoStatus, &[1, if bad { 1 } else { 0 }, SYSCALL]).done(),
         )
     }),
     (Rule::GcRunning, |bad| {
         two(
-            |g| drop(g.running(0).ev(Ev::GcBegin, &[1, 0]).ev_if(bad, Ev::GcEnd, &[2])),
-            |g| drop(g.running(0).ev(Ev::GcActive, &[if bad { 3 } else { 2 }])),
+            |g| g.running(0).ev(Ev::GcBegin, &[1, 0]).ev_if(bad, Ev::GcEnd, &[2]).done(),
+            |g| g.running(0).ev(Ev::GcActive, &[if bad { 3 } else { 2 }]).done(),
         )
     }),
-    (Rule::RangeOpen, |bad| one(|g| drop(g.running(0).ev(Ev::GcSweepBegin, &[0]).ev_if(bad, Ev::GcSweepBegin, &[0])))),
-    (Rule::RangeOpen, |bad| one(|g| drop(g.running(0).ev_if(bad, Ev::GcSweepBegin, &[0]).ev(Ev::GcSweepActive, &[0])))),
+    (Rule::RangeOpen, |bad| one(|g| g.running(0).ev(Ev::GcSweepBegin, &[0]).ev_if(bad, Ev::GcSweepBegin, &[0]).done())),
     (Rule::RangeOpen, |bad| {
-        one(|g| drop(g.running(0).ev_if(bad, Ev::GcMarkAssistBegin, &[0]).ev(Ev::GcMarkAssistActive, &[100])))
+        one(|g| g.running(0).ev_if(bad, Ev::GcSweepBegin, &[0]).ev(Ev::GcSweepActive, &[0]).done())
+    }),
+    (Rule::RangeOpen, |bad| {
+        one(|g| g.running(0).ev_if(bad, Ev::GcMarkAssistBegin, &[0]).ev(Ev::GcMarkAssistActive, &[100]).done())
     }),
     (Rule::RangeMissing, |bad| {
         two(
-            |g| drop(g.running(0).ev_if(!bad, Ev::GcSweepBegin, &[0])),
-            |g| drop(g.running(0).ev(Ev::GcSweepActive, &[0])),
+            |g| g.running(0).ev_if(!bad, Ev::GcSweepBegin, &[0]).done(),
+            |g| g.running(0).ev(Ev::GcSweepActive, &[0]).done(),
         )
     }),
-    (Rule::RangeEnd, |bad| one(|g| drop(g.running(0).ev_if(!bad, Ev::StwBegin, &[1, 0]).ev(Ev::StwEnd, &[])))),
-    (Rule::EventString, |bad| one(|g| drop(g.running(0).ev(Ev::UserLog, &[0, 1, if bad { 99 } else { 2 }, 0])))),
-    (Rule::EventString, |bad| one(|g| drop(g.running(0).ev(Ev::UserTaskBegin, &[0, 0, if bad { 99 } else { 2 }, 0])))),
-    (Rule::EventString, |bad| one(|g| drop(g.running(0).ev(Ev::UserRegionEnd, &[0, if bad { 99 } else { 2 }, 0])))),
-    (Rule::EventStack, |bad| one(|g| drop(g.running(0).ev(Ev::GoCreate, &[7, if bad { 99 } else { 1 }, 1])))),
+    (Rule::RangeEnd, |bad| one(|g| g.running(0).ev_if(!bad, Ev::StwBegin, &[1, 0]).ev(Ev::StwEnd, &[]).done())),
+    (Rule::EventString, |bad| one(|g| g.running(0).ev(Ev::UserLog, &[0, 1, if bad { 99 } else { 2 }, 0]).done())),
+    (Rule::EventString, |bad| one(|g| g.running(0).ev(Ev::UserTaskBegin, &[0, 0, if bad { 99 } else { 2 }, 0]).done())),
+    (Rule::EventString, |bad| one(|g| g.running(0).ev(Ev::UserRegionEnd, &[0, if bad { 99 } else { 2 }, 0]).done())),
+    (Rule::EventStack, |bad| one(|g| g.running(0).ev(Ev::GoCreate, &[7, if bad { 99 } else { 1 }, 1]).done())),
     (Rule::NeedsM, |bad| {
         one(|g| {
             // To unblock a goroutine needs no M, to steal a P does.

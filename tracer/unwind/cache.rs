@@ -80,7 +80,7 @@ fn lookup(pc: usize, innermost: bool) -> usize {
 /// too.
 #[inline(always)]
 fn set_of(at: usize) -> usize {
-    (at ^ at / SETS) % SETS * 2
+    (at ^ (at / SETS)) % SETS * 2
 }
 
 /// Writes `regs.pc` and the return addresses that the unwind tables lead to into `out`; returns how many.
@@ -90,6 +90,7 @@ pub(super) fn walk(regs: Regs, stack: Stack, cache: &mut Cache, out: &mut [usize
     *first = regs.pc;
     let Regs { mut pc, mut sp, mut fp, .. } = regs;
     let mut index = set_of(pc);
+    // `index`: where the rule is expected; `below`: the entry that expects it.
     let (mut n, mut below) = (1, index);
     for caller in callers {
         let at = lookup(pc, n == 1);
@@ -97,7 +98,9 @@ pub(super) fn walk(regs: Regs, stack: Stack, cache: &mut Cache, out: &mut [usize
         if entry.pc != at {
             index = set_of(at);
             entry = cache.entries[index];
-            cache.entries[below].rule.set_hint(index);
+            if n > 1 {
+                cache.entries[below].rule.set_hint(index);
+            }
         }
         if entry.pc == at && !entry.rule.is_special() {
             let Some(next) = entry.rule.step(sp, fp, stack) else { break };
@@ -109,7 +112,9 @@ pub(super) fn walk(regs: Regs, stack: Stack, cache: &mut Cache, out: &mut [usize
             let mut regs = Regs { pc, sp, fp, lr: if n == 1 { regs.lr } else { 0 } };
             let Some(found) = slow_step(cache, &mut regs, n == 1, stack) else { break };
             (pc, sp, fp) = (regs.pc, regs.sp, regs.fp);
-            cache.entries[below].rule.set_hint(found);
+            if n > 1 {
+                cache.entries[below].rule.set_hint(found);
+            }
             below = found;
             index = cache.entries[below].rule.hint() % (2 * SETS);
         }
@@ -164,7 +169,7 @@ mod tests {
         // SAFETY: the array, which outlives the value.
         let stack = unsafe { Stack::new(base, base + size_of_val(&words)) };
         // Code nowhere: the rules are guesses, remembered all the same.
-        let pcs = [1, 2, 3].map(|i| i * SETS | (i ^ 100));
+        let pcs = [1, 2, 3].map(|i| (i * SETS) | (i ^ 100));
         for pc in pcs {
             let mut regs = Regs { pc, sp: base, fp: 0, lr: 0 };
             assert!(slow_step(&mut cache, &mut regs, true, stack).is_none());

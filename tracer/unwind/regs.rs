@@ -35,15 +35,15 @@ impl Regs {
         #[cfg(target_arch = "x86_64")]
         {
             lr = 0;
-            // SAFETY: the block only copies registers into its outputs; it reads no memory (nomem; the anchor's address
-            // is mentioned in a comment only), pushes nothing (nostack) and leaves the flags alone (lea, mov).
+            // SAFETY: the block only copies registers into its outputs; it touches no memory (nomem: the anchor's address is
+            // named in a comment only), pushes nothing (nostack) and leaves the flags alone (lea and mov do).
             unsafe {
                 core::arch::asm!(
                     "/* frame anchor {anchor} */",
                     "lea {pc}, [rip]",
                     "mov {sp}, rsp",
                     "mov {fp}, rbp",
-                    anchor = in(reg) anchor.as_ptr(),
+                    anchor = in(reg) anchor.as_ptr().addr(),
                     pc = out(reg) pc,
                     sp = out(reg) sp,
                     fp = out(reg) fp,
@@ -61,7 +61,7 @@ impl Regs {
                     "adr {pc}, .",
                     "mov {sp}, sp",
                     "mov {fp}, x29",
-                    anchor = in(reg) anchor.as_ptr(),
+                    anchor = in(reg) anchor.as_ptr().addr(),
                     pc = out(reg) pc,
                     sp = out(reg) sp,
                     fp = out(reg) fp,

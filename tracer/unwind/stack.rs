@@ -26,7 +26,7 @@ impl Stack {
     #[inline(always)]
     pub(super) fn read(self, addr: usize) -> Option<usize> {
         // Below `low` the difference wraps and is large.
-        if addr % WORD != 0 || addr.wrapping_sub(self.low) >= (self.high - self.low).saturating_sub(WORD - 1) {
+        if !addr.is_multiple_of(WORD) || addr.wrapping_sub(self.low) >= (self.high - self.low).saturating_sub(WORD - 1) {
             return None;
         }
         let word = std::ptr::with_exposed_provenance_mut::<usize>(addr);

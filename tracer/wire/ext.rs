@@ -7,9 +7,9 @@
 //! record = type (1 byte)  length (varint: the bytes that follow)  time (varint)  arguments (varints)
 //! ```
 //!
-//! `time` of the first record, which is a `Base`, is absolute, in the units and on the clock of the batches; that of every
-//! other is the time since the record before. What a record has beyond the arguments that a reader knows, it skips;
-//! of a type that it does not know, it reads the time and skips the rest.
+//! `time` of the first record, which is a `Base`, is absolute, in the units and on the clock of the batches; that of
+//! every other is the time since the record before. What a record has beyond the arguments that a reader knows, it
+//! skips; of a type that it does not know, it reads the time and skips the rest.
 //!
 //! Invariants:
 //!
@@ -18,8 +18,8 @@
 //! X3. A type's number and the order of its arguments MUST NOT change; new arguments go to the end.
 //! X4. Ids of entries MUST come from [`id`]: the top of the id space, which no string of an event can reach.
 //!
-//! Rejected: a batch of an experiment of our own (the format's carrier for such things). Go's reader takes it, but the first
-//! tool that asks a `Sync` event for it indexes its table of known experiments and panics.
+//! Rejected: a batch of an experiment of our own (the format's carrier for such things). Go's reader takes it, but the
+//! first tool that asks a `Sync` event for it indexes its table of known experiments and panics.
 
 use super::{MAX_STRING_BYTES, varint};
 

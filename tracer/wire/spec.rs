@@ -1,9 +1,10 @@
-//! The events: one table, from which the writer takes the number of arguments, the reader how to decode them, the text form
-//! their names, and FORMAT.md its chapter.
+//! The events: one table, from which the writer takes the number of arguments, the reader how to decode them, the text
+//! form their names, and FORMAT.md its chapter.
 //!
-//! An event is its number ([`Ev`], one byte) and its arguments, each a varint. *Timed* events stand in the M's batches and
-//! their first argument `dt` is the time since the event before (or since the batch's base). All others are structure:
-//! they introduce batches and fill tables. A number that has no line here cannot be decoded, as its length is unknown.
+//! An event is its number ([`Ev`], one byte) and its arguments, each a varint. *Timed* events stand in the M's batches
+//! and their first argument `dt` is the time since the event before (or since the batch's base). All others are
+//! structure: they introduce batches and fill tables. A number that has no line here cannot be decoded, as its length
+//! is unknown.
 
 /// What an argument means. Go encodes it in the argument's name; so does [`Arg::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +75,8 @@ impl Spec {
         self.args.iter().enumerate().filter(move |(_, a)| a.kind == kind).map(|(i, _)| i)
     }
 
-    /// The index in `args` of the stack of whoever the event happened to: the last one, as `GoCreate` first names the new
-    /// goroutine's.
+    /// The index in `args` of the stack of whoever the event happened to: the last one, as `GoCreate` first names the
+    /// new goroutine's.
     pub fn main_stack(&self) -> Option<usize> {
         self.args.iter().rposition(|a| a.kind == ArgKind::Stack)
     }

@@ -1,5 +1,6 @@
-//! Unsigned LEB128, as everything in a trace is written: seven bits a byte, low bits first, the top bit set on all bytes but
-//! the last. A number takes at most ten bytes; padding with empty high groups is legal, and the batch length uses it.
+//! Unsigned LEB128, as everything in a trace is written: seven bits a byte, low bits first, the top bit set on all
+//! bytes but the last. A number takes at most ten bytes; padding with empty high groups is legal, and the batch length
+//! uses it.
 
 /// The most bytes that one varint takes.
 pub const MAX_BYTES: usize = 10;

@@ -1,7 +1,7 @@
 //! Ranges of time: GC cycles (of the whole program), sweeps (of a P), assists and stops of the world (of a goroutine).
 //!
-//! A GC cycle may begin on one M and end on another, so its events are ordered by sequence numbers. The other ranges stay with
-//! the resource that they belong to.
+//! A GC cycle may begin on one M and end on another, so its events are ordered by sequence numbers. The other ranges
+//! stay with the resource that they belong to.
 
 use super::state::Context;
 use super::{Attempt, Need, Order, Verdict};

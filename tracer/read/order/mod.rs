@@ -1,12 +1,14 @@
 //! The scheduler emulator: finds the order in which the events of all Ms happened, and refuses those that cannot have.
 //!
-//! Times do not tell the order, as clocks differ between CPUs. What tells it is state: `GoStart` of a goroutine cannot come
-//! before the event that made it runnable. So the reader offers the next event of an M, and [`Order::advance`] says whether
-//! it can happen now (and then it has happened), cannot happen yet (another M must come first), or can never happen.
+//! Times do not tell the order, as clocks differ between CPUs. What tells it is state: `GoStart` of a goroutine cannot
+//! come before the event that made it runnable. So the reader offers the next event of an M, and [`Order::advance`]
+//! says whether it can happen now (and then it has happened), cannot happen yet (another M must come first), or can
+//! never happen.
 //!
 //! Which events wait for what:
 //!
-//! - `GoStart`, `GoUnblock`, `GoSwitch*`: until the goroutine is runnable (waiting) and its sequence number is the one before;
+//! - `GoStart`, `GoUnblock`, `GoSwitch*`: until the goroutine is runnable (waiting) and its sequence number is the one
+//!   before;
 //! - `ProcStart`, `ProcSteal`: the same for a P (idle; in a blocking call), and `ProcStart` until the M has lost its P;
 //! - `GoSyscallEndBlocked`: until the M has lost the P with which it went into the blocking call;
 //! - `GCBegin`, `GCEnd`, `GCActive`: until the GC's sequence number is the one before.
@@ -15,7 +17,8 @@
 //!
 //! Invariants:
 //!
-//! O1. The verdict MUST be that of Go's `internal/trace/order.go` for every input: a trace that passes here passes there.
+//! O1. The verdict MUST be that of Go's `internal/trace/order.go` for every input: what passes here passes there.
+//!     FORMAT.md names what is different.
 //! O2. `NotYet` MUST leave no trace in the state, with one exception that is Go's: the M exists from then on.
 //! O3. Nothing a file says may panic here, nor take memory beyond what its events have paid for.
 

@@ -1,8 +1,8 @@
 //! What is known of each G, P and M.
 
+use crate::read::event::NONE;
 use crate::read::hash::IdMap;
 use crate::read::tables::Tables;
-use crate::read::event::NONE;
 use crate::wire::{Ev, GoStatus, ProcStatus};
 
 /// A sequence number. They restart in every generation, so it counts only together with that.

@@ -24,8 +24,8 @@ impl Order {
         let mut owner = None;
         if let Some(state) = self.ps.get_mut(&id) {
             if status == ProcStatus::SyscallAbandoned && state.status == ProcStatus::Syscall {
-                // Nothing was lost: the blocking call is known. The P is about to be stolen, and whoever says so is not the
-                // one who has it.
+                // Nothing was lost: the blocking call is known. The P is about to be stolen, and whoever says so is not
+                // the one who has it.
                 args[1] = ProcStatus::Syscall as u64;
                 let Some(found) = self.ms.with_p(id) else {
                     return Err(at.broken(Rule::ProcBound, Resource::P(id)));

@@ -1,7 +1,7 @@
 //! What the user's program says of itself: tasks and regions.
 //!
-//! A task may be named without having begun, and end more than once: only a second begin is wrong. Regions nest, but one may end
-//! that began before the trace did.
+//! A task may be named without having begun, and end more than once: only a second begin is wrong. Regions nest, but
+//! one may end that began before the trace did.
 
 use super::state::{Context, name_hash};
 use super::{Attempt, Need, Order, Verdict};

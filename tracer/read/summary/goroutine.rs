@@ -141,7 +141,9 @@ impl Tracks {
             all.peak = all.peak.max(all.alive());
         }
         let status = from == to || track.state == State::Undetermined;
-        if track.name.is_none() && matches!(event.kind, Ev::GoBlock | Ev::GoStop | Ev::GoSyscallBegin | Ev::GoStatusStack) {
+        if track.name.is_none()
+            && matches!(event.kind, Ev::GoBlock | Ev::GoStop | Ev::GoSyscallBegin | Ev::GoStatusStack)
+        {
             track.name = taken.stack(event.stack(), tables).root().map(|frame| frame.func.clone());
         }
         if first || status {

@@ -80,7 +80,9 @@ mod tests {
     #[test]
     fn places_are_in_order_and_tight() {
         let mut last = 0;
-        for ns in (0..4000).chain((12..64).flat_map(|b| [(1 << b) - 1, 1 << b, (1 << b) + (1 << (b - 3))])).chain([u64::MAX]) {
+        for ns in
+            (0..4000).chain((12..64).flat_map(|b| [(1 << b) - 1, 1 << b, (1 << b) + (1 << (b - 3))])).chain([u64::MAX])
+        {
             let place = place(ns);
             assert!(place >= last);
             last = place;

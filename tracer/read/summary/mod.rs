@@ -1,12 +1,13 @@
 //! What a trace says, in one pass: who waited for what and where, how long the scheduler took, what the world cost.
 //!
-//! A [`Builder`] takes the events of one trace in order; [`Summary`] is the outcome, and displays as a report. [`summarize`]
-//! does both for a file. Memory: a few words for each live goroutine, and each stack once for as long as somebody waits in it.
+//! A [`Builder`] takes the events of one trace in order; [`Summary`] is the outcome, and displays as a report.
+//! [`summarize`] does both for a file. Memory: a few words for each live goroutine, and each stack once for as long as
+//! somebody waits in it.
 //!
-//! How a goroutine's time is split: every ns from its first event to its last is in one of running, runnable, blocked, in a
-//! blocking call. What began before the trace counts from the trace's first event; what is open at its end counts to the
-//! last. Waits that the runtime's own goroutines do for a living ([`is_duty`]) count for their reason, but are not
-//! listed by place or among the longest.
+//! How a goroutine's time is split: every ns from its first event to its last is in one of running, runnable, blocked,
+//! in a blocking call. What began before the trace counts from the trace's first event; what is open at its end counts
+//! to the last. Waits that the runtime's own goroutines do for a living ([`is_duty`]) count for their reason, but are
+//! not listed by place or among the longest.
 
 mod goroutine;
 mod histogram;

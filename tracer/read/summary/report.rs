@@ -21,7 +21,13 @@ pub(super) fn time(ns: u128) -> String {
         _ => ("s", 1e9),
     };
     let value = ns as f64 / divisor;
-    let decimals = if value < 10.0 { 2 } else if value < 100.0 { 1 } else { 0 };
+    let decimals = if value < 10.0 {
+        2
+    } else if value < 100.0 {
+        1
+    } else {
+        0
+    };
     format!("{value:.decimals$} {unit}")
 }
 
@@ -181,7 +187,8 @@ impl Summary {
             }
             writeln!(f, "\n{title}")?;
             let name = |reason: &str| if reason.is_empty() { "(none given)".to_string() } else { reason.to_string() };
-            let rows = stats.iter().take(ROWS).map(|(r, s)| [name(r)].into_iter().chain(stat_cells(s)).collect()).collect();
+            let rows =
+                stats.iter().take(ROWS).map(|(r, s)| [name(r)].into_iter().chain(stat_cells(s)).collect()).collect();
             let head = ["reason", "count", "total", "mean", "longest", "open"];
             write!(f, "{}", Table { head: &head, text_last: false, rows })
         };
@@ -191,7 +198,11 @@ impl Summary {
             let row = |site: &super::Site| {
                 let [count, total, _, max, _] = stat_cells(&site.stat);
                 let file = site.file.rsplit('/').next().unwrap_or_default();
-                let place = if site.func.is_empty() { "(no stack)".into() } else { format!("{} ({file}:{})", site.func, site.line) };
+                let place = if site.func.is_empty() {
+                    "(no stack)".into()
+                } else {
+                    format!("{} ({file}:{})", site.func, site.line)
+                };
                 vec![site.reason.to_string(), count, total, max, place]
             };
             let rows = waits.by_site.iter().take(ROWS).map(row).collect();
@@ -212,7 +223,15 @@ impl Summary {
             let q = |q| time(latency.quantile(q).into());
             writeln!(f, "\nfrom runnable to running, {} times", number(latency.count()))?;
             let cells = [q(0.5), q(0.9), q(0.99), q(0.999)];
-            writeln!(f, "  p50 {}  p90 {}  p99 {}  p99.9 {}  longest {}", cells[0], cells[1], cells[2], cells[3], time(latency.max().into()))?;
+            writeln!(
+                f,
+                "  p50 {}  p90 {}  p99 {}  p99.9 {}  longest {}",
+                cells[0],
+                cells[1],
+                cells[2],
+                cells[3],
+                time(latency.max().into())
+            )?;
         }
         let line = |f: &mut fmt::Formatter<'_>, what: &str, stat: &Stat| {
             if stat.count == 0 {
@@ -226,7 +245,13 @@ impl Summary {
         line(f, "GC assists", &self.world.assists)?;
         let ext = &self.ext;
         if ext.steals + ext.handed_off() > 0 {
-            write!(f, "steals: {}, of {} goroutines; hand-offs: {}", number(ext.steals), number(ext.stolen), number(ext.handed_off()))?;
+            write!(
+                f,
+                "steals: {}, of {} goroutines; hand-offs: {}",
+                number(ext.steals),
+                number(ext.stolen),
+                number(ext.handed_off())
+            )?;
             for (cause, &count) in &ext.hand_offs {
                 write!(f, ", {} {cause}", number(count))?;
             }
@@ -250,7 +275,8 @@ impl Summary {
         }
         writeln!(f, "\nevents")?;
         for row in counts.chunks(3) {
-            let cells: String = row.iter().map(|&(count, ev)| format!("{:>12} {:<22}", number(count), ev.name())).collect();
+            let cells: String =
+                row.iter().map(|&(count, ev)| format!("{:>12} {:<22}", number(count), ev.name())).collect();
             writeln!(f, "{}", cells.trim_end())?;
         }
         Ok(())

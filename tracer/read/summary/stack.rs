@@ -1,7 +1,7 @@
 //! Stacks and strings that outlive their generation.
 //!
-//! A goroutine may wait over many generations, and the tables that its stack is in are gone by then. So what a wait needs is
-//! taken out of the tables, once for each id and generation, and shared.
+//! A goroutine may wait over many generations, and the tables that its stack is in are gone by then. So what a wait
+//! needs is taken out of the tables, once for each id and generation, and shared.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// The innermost frame that is not of a library of the runtime or the language; the innermost of all if there is none.
+    /// The innermost frame that is not of a library of the runtime or the language; the innermost of all if there is
+    /// none.
     pub fn site(&self) -> Option<&Frame> {
         self.user.and_then(|i| self.frames.get(i)).or(self.frames.first())
     }
@@ -49,15 +50,36 @@ impl Stack {
 /// The function belongs to gort, to its foundations, to Rust's or Go's library, or to the system: not to the program.
 pub fn is_library(func: &str) -> bool {
     const CRATES: [&str; 12] = [
-        "rt::", "tracer::", "netpoll::", "corosensei::", "core::", "std::", "alloc::", "crossbeam", "parking_lot", "mio::",
-        "hashbrown::", "test::",
+        "rt::",
+        "tracer::",
+        "netpoll::",
+        "corosensei::",
+        "core::",
+        "std::",
+        "alloc::",
+        "crossbeam",
+        "parking_lot",
+        "mio::",
+        "hashbrown::",
+        "test::",
     ];
     const OTHERS: [&str; 10] = [
-        "runtime.", "runtime/", "internal/", "sync.", "syscall.", "sync/atomic.", "__rust", "_start", "__libc", "rust_",
+        "runtime.",
+        "runtime/",
+        "internal/",
+        "sync.",
+        "syscall.",
+        "sync/atomic.",
+        "__rust",
+        "_start",
+        "__libc",
+        "rust_",
     ];
     // `<&mut rt::Chan as ...>::f` is of rt, too.
     let mut name = func;
-    while let Some(rest) = ["<", "&", "(", "[", "*const ", "*mut ", "mut ", "dyn ", "impl "].iter().find_map(|p| name.strip_prefix(p)) {
+    while let Some(rest) =
+        ["<", "&", "(", "[", "*const ", "*mut ", "mut ", "dyn ", "impl "].iter().find_map(|p| name.strip_prefix(p))
+    {
         name = rest;
     }
     CRATES.iter().chain(&OTHERS).any(|prefix| name.starts_with(prefix))
@@ -115,7 +137,14 @@ mod tests {
         ] {
             assert!(is_library(func), "{func}");
         }
-        for func in ["main", "ping::main", "<app::Server as core::ops::Drop>::drop", "rtmp::connect", "main.main.func1", "stdlib::x"] {
+        for func in [
+            "main",
+            "ping::main",
+            "<app::Server as core::ops::Drop>::drop",
+            "rtmp::connect",
+            "main.main.func1",
+            "stdlib::x",
+        ] {
             assert!(!is_library(func), "{func}");
         }
     }

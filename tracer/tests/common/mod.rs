@@ -128,11 +128,13 @@ impl Gen {
         };
         table(Ev::CpuSamples, self.samples.iter().map(|args| event(Ev::CpuSample, args)).collect());
         let stack = |(id, frames): &(u64, Vec<[u64; 4]>)| {
-            let args: Vec<u64> = [*id, frames.len() as u64].into_iter().chain(frames.iter().flatten().copied()).collect();
+            let args: Vec<u64> =
+                [*id, frames.len() as u64].into_iter().chain(frames.iter().flatten().copied()).collect();
             event(Ev::Stack, &args)
         };
         table(Ev::Stacks, self.stacks.iter().map(stack).collect());
-        let string = |(id, text): &(u64, Vec<u8>)| [event(Ev::String, &[*id, text.len() as u64]), text.clone()].concat();
+        let string =
+            |(id, text): &(u64, Vec<u8>)| [event(Ev::String, &[*id, text.len() as u64]), text.clone()].concat();
         table(Ev::Strings, self.strings.iter().map(string).collect());
         out.extend_from_slice(&self.end);
         out
@@ -160,6 +162,9 @@ impl Batch<'_> {
     pub fn ev_if(self, yes: bool, kind: Ev, args: &[u64]) -> Self {
         if yes { self.ev(kind, args) } else { self }
     }
+
+    /// No more events: for closures that return nothing.
+    pub fn done(self) {}
 
     /// Bytes as they are.
     pub fn raw(self, bytes: &[u8]) -> Self {

@@ -61,6 +61,31 @@ fn inlining() {
     assert_begins(&found, &["leaf", "inlined_one", "inlined_two", "physical"]);
 }
 
+/// Returns early where it can: an optimiser may leave the frame's set-up to the other way, past Regs::here.
+#[inline(never)]
+fn early(x: u32, see: See) -> u32 {
+    let regs = Regs::here();
+    if x == 0 {
+        return 1;
+    }
+    see(regs);
+    black_box(x) + 1
+}
+
+#[inline(never)]
+fn calls_early(x: u32, see: See) -> u32 {
+    black_box(early(black_box(x), see)) + 1
+}
+
+#[test]
+fn no_frame_is_skipped() {
+    let top = black_box(0usize);
+    let mut found = Vec::new();
+    assert_eq!(calls_early(0, &mut |_| unreachable!()), 2);
+    assert_eq!(calls_early(1, &mut |regs| found = agreed(regs, &raw const top as usize)), 3);
+    assert_begins(&found, &["early", "calls_early"]);
+}
+
 #[inline(never)]
 fn calls_back(f: impl Fn(u32) -> u32, n: u32) -> u32 {
     black_box(f(black_box(n))) + 1
