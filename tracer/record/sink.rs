@@ -384,8 +384,7 @@ impl Names {
         if let Some((s, at)) = start::decode(words) {
             let func = self.id(&Arc::from((s.name)()));
             let file = self.id(&Arc::from(at.file()));
-            // Two starts of one name at one line share a PC; nothing tells them apart anyway.
-            let pc = (func << 40 | file << 20 | u64::from(at.line())) | 0xfe << 56;
+            let pc = start::pc((s.name)(), at);
             out.push(WireFrame { pc, func, file, line: u64::from(at.line()) });
             return;
         }

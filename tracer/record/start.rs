@@ -8,6 +8,7 @@
 //! - A1: words with these tags MUST be made by [`encode`] only. Otherwise [`decode`] would follow a stray address. Code
 //!   addresses on our targets are below 2^56.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::Location;
 
 const START_TAG: u64 = 0xfe << 56;
@@ -41,6 +42,14 @@ pub(crate) fn decode(words: &[u64]) -> Option<(&'static Start, &'static Location
             &*std::ptr::with_exposed_provenance::<Location<'static>>((l & !TAG_MASK) as usize),
         ))
     }
+}
+
+/// The PC under which the stream shows a start: a name of the place itself, since tools merge what shares a PC, over all
+/// generations. No code address has its top byte.
+pub(crate) fn pc(name: &str, at: &Location<'_>) -> u64 {
+    let mut h = DefaultHasher::new();
+    (name, at.file(), at.line()).hash(&mut h);
+    START_TAG | (h.finish() & !TAG_MASK)
 }
 
 #[cfg(test)]

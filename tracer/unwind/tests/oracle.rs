@@ -38,10 +38,12 @@ struct Tally {
 #[test]
 fn every_row() {
     method();
-    // A stack of 8 MiB, so that any row's slots lie inside; each word tells where it is, and looks like code.
-    let words: Vec<usize> = (0..1usize << 20).map(|i| 0x10_0000 + i * 16).collect();
+    // A stack of 8 MiB, so that any row's slots lie inside. Each word tells where it is, may be code, and may be a frame
+    // pointer further out, on which framehop insists for aarch64.
+    let mut words = vec![0usize; 1 << 20];
+    let top = words.as_ptr_range().end.addr();
+    words.iter_mut().enumerate().for_each(|(i, w)| *w = top + i * 16);
     let base = words.as_ptr().expose_provenance();
-    let top = base + size_of_val(&words[..]);
     // SAFETY: the vector outlives the value.
     let stack = unsafe { Stack::new(base, top) };
     let read = |address: u64| stack.read(address as usize).map(|w| w as u64).ok_or(());
@@ -117,6 +119,7 @@ fn every_row() {
 /// Both unwinders on the stack of this test, to its very end.
 #[test]
 fn a_whole_stack() {
+    method();
     let seen = std::thread::spawn(|| {
         stacks::recurse(5, &mut |regs| {
             let mut theirs = Vec::new();

@@ -18,9 +18,14 @@ pub(super) fn recurse(depth: usize, f: &mut dyn FnMut(Regs)) -> usize {
 fn agreed(regs: Regs, top: usize) -> Vec<String> {
     let mut s = Symbolizer::new();
     let walks: Vec<_> = methods().into_iter().map(|m| (m, walk_up(m, regs, top))).collect();
-    for (method, pcs) in &walks[1..] {
-        assert_eq!(functions(&mut s, pcs), functions(&mut s, &walks[0].1), "{method:?} against {:?}", walks[0].0);
-        assert_eq!(*pcs, walks[0].1);
+    // `top` is inside of the test's frame. aarch64's frame records lie at the low end of frames, so that there the chain
+    // leads one or two frames further than the tables.
+    let further = if cfg!(target_arch = "aarch64") { 2 } else { 0 };
+    let shortest = walks.iter().map(|(_, pcs)| pcs.len()).min().unwrap_or(0);
+    for (method, pcs) in &walks {
+        let names = format!("{:?} and {:?}", functions(&mut s, pcs), functions(&mut s, &walks[0].1));
+        assert_eq!(pcs[..shortest], walks[0].1[..shortest], "{method:?}: {names}");
+        assert!(pcs.len() <= shortest + further, "{method:?}: {names}");
     }
     functions(&mut s, &walks.last().expect("no method works").1)
 }
