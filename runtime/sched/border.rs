@@ -74,7 +74,8 @@ impl Border {
         self.state.store(s.wrapping_add(1), Ordering::Relaxed);
         // ORDER: pairs with the heavy fence in visit(): store `state`, then load `req` (B2).
         barrier::light();
-        self.req.load(Ordering::Relaxed) != NOTHING
+        // ORDER: Acquire; pairs with the Release in Visit::end(): a visit that has come and gone unseen has changed things.
+        self.req.load(Ordering::Acquire) != NOTHING
     }
 
     /// Leaves the runtime.
@@ -258,7 +259,7 @@ mod loom_tests {
         model(true);
     }
 
-    /// Two visitors: one at a time, and the M gets its border back.
+    /// Two visitors: one at a time, and the M gets its border back. Fails if the requests carry no number (B3).
     #[test]
     fn loom_border_two_visitors() {
         loom::model(|| {
@@ -274,10 +275,13 @@ mod loom_tests {
                     })
                 })
                 .collect();
-            if s.border.enter() {
-                assert_ne!(s.border.answer(), Answer::Taken);
+            for _ in 0..2 {
+                if s.border.enter() {
+                    assert_ne!(s.border.answer(), Answer::Taken);
+                }
+                s.owned.with_mut(|p| unsafe { *p += 1 });
+                s.border.leave();
             }
-            s.owned.with_mut(|p| unsafe { *p += 1 });
             for v in visitors {
                 v.join().unwrap();
             }

@@ -30,7 +30,7 @@ mod status;
 mod syscall;
 mod user;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::hash::RandomState;
 
 use super::error::{Broken, Resource};
@@ -78,7 +78,9 @@ pub struct Order {
     gc: Gc,
     /// The number of the first generation; 0 before it.
     first_generation: u64,
-    ready: VecDeque<Event>,
+    /// What has happened; `ready[..popped]` has been given away.
+    ready: Vec<Event>,
+    popped: usize,
     names: RandomState,
 }
 
@@ -111,7 +113,14 @@ impl Order {
     /// The next event that has happened.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
-        self.ready.pop_front()
+        let event = self.ready.get(self.popped).copied();
+        if event.is_some() {
+            self.popped += 1;
+        } else if self.popped > 0 {
+            self.ready.clear();
+            self.popped = 0;
+        }
+        event
     }
 
     /// How many goroutines, Ps and Ms exist now.
@@ -177,7 +186,7 @@ impl Order {
 
     fn happen_as(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4], prior: Prior) {
         let Raw { time, offset, .. } = *at.raw;
-        self.ready.push_back(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
+        self.ready.push(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
     }
 
     fn in_first_generation(&self, at: &Attempt<'_>) -> bool {

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::stack::Taken;
-use super::wait::{BEFORE, Collector, Open, Stat, Who};
+use super::wait::{Collector, Open, Stat, Who};
 use super::{Summary, elapsed};
 use crate::read::event::{Event, State};
-use crate::read::hash::IdMap;
+use crate::read::hash::{IdMap, Seed};
 use crate::read::tables::Tables;
 use crate::wire::Ev;
 
@@ -97,14 +97,14 @@ pub(super) struct Tracks {
     groups: HashMap<Arc<str>, Group>,
     waits: Collector,
     /// The names of goroutines by the id of the stack they are created with, in this generation.
-    names: HashMap<u64, Arc<str>>,
-    before: Option<Arc<str>>,
+    names: HashMap<u64, Arc<str>, Seed>,
 }
 
 impl Tracks {
     /// Another generation: ids mean other things.
     pub fn turn(&mut self) {
         self.names.clear();
+        self.waits.turn();
     }
 
     pub fn label(&mut self, g: i64, label: Arc<str>) {
@@ -148,9 +148,7 @@ impl Tracks {
         }
         if first || status {
             if first && to == State::Waiting {
-                let reason = self.before.get_or_insert_with(|| BEFORE.into()).clone();
-                let stack = taken.stack(event.stack(), tables);
-                track.wait = Some(Open { reason, begin: track.since, stack });
+                track.wait = Some(self.waits.begin_before(track.since, taken.stack(event.stack(), tables)));
             }
             track.state = to;
             return;
@@ -167,8 +165,7 @@ impl Tracks {
             self.waits.end(wait, now, false, who);
         }
         if to == State::Waiting {
-            let (reason, stack) = (taken.string(event.args[0], tables), taken.stack(event.stack(), tables));
-            track.wait = Some(Open { reason, begin: now, stack });
+            track.wait = Some(self.waits.begin(now, (event.args[0], event.stack()), taken, tables));
         }
         track.state = to;
         track.since = now;

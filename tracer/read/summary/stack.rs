@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::read::hash::Seed;
 use crate::read::tables::Tables;
 
 /// A frame of a stack.
@@ -88,8 +89,8 @@ pub fn is_library(func: &str) -> bool {
 /// What has been taken out of the tables of the generation at hand.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    strings: HashMap<u64, Arc<str>>,
-    stacks: HashMap<u64, Arc<Stack>>,
+    strings: HashMap<u64, Arc<str>, Seed>,
+    stacks: HashMap<u64, Arc<Stack>, Seed>,
 }
 
 impl Taken {

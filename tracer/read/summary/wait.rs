@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::elapsed;
-use super::stack::{Stack, is_library};
+use super::stack::{Stack, Taken, is_library};
+use crate::read::hash::Seed;
+use crate::read::tables::Tables;
 use crate::wire::reason;
 
 /// How many of the longest waits are kept.
@@ -92,9 +94,18 @@ pub fn is_duty(reason: &str, name: Option<&str>) -> bool {
 /// A wait that has not ended.
 #[derive(Clone, Debug)]
 pub(super) struct Open {
-    pub reason: Arc<str>,
     pub begin: i64,
-    pub stack: Arc<Stack>,
+    place: Place,
+}
+
+/// A reason and a stack, and where they are counted.
+#[derive(Clone, Debug)]
+struct Place {
+    /// Of [`Collector::reasons`].
+    reason: u32,
+    /// Of [`Collector::sites`].
+    site: u32,
+    stack: Arc<Stack>,
 }
 
 /// Who waits.
@@ -108,44 +119,79 @@ pub(super) struct Who<'a> {
 /// Collects waits as they end.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
-    reasons: HashMap<Arc<str>, Stat>,
-    sites: HashMap<(Arc<str>, Arc<str>, u64), Site>,
+    reasons: Vec<(Arc<str>, Stat)>,
+    reason_index: HashMap<Arc<str>, u32>,
+    sites: Vec<Site>,
+    site_index: HashMap<(u32, Arc<str>, u64), u32>,
+    /// Places by the ids of reason and stack, in this generation.
+    places: HashMap<(u64, u64), Place, Seed>,
     longest: Vec<Wait>,
 }
 
 impl Collector {
-    pub fn end(&mut self, wait: Open, end: i64, still_open: bool, who: Who<'_>) {
-        let ns = elapsed(wait.begin, end);
-        match self.reasons.get_mut(&wait.reason) {
-            Some(stat) => stat.add(ns, still_open),
-            None => self.reasons.entry(wait.reason.clone()).or_default().add(ns, still_open),
+    /// Another generation: ids mean other things.
+    pub fn turn(&mut self) {
+        self.places.clear();
+    }
+
+    /// A wait begins, for the reason and in the stack with these ids.
+    pub fn begin(&mut self, begin: i64, (reason, stack): (u64, u64), taken: &mut Taken, tables: &Tables) -> Open {
+        if let Some(place) = self.places.get(&(reason, stack)) {
+            return Open { begin, place: place.clone() };
         }
-        if is_duty(&wait.reason, who.name.map(|name| &**name)) {
-            return;
-        }
-        let (func, file, line) = match wait.stack.site() {
+        let place = self.place(taken.string(reason, tables), taken.stack(stack, tables));
+        self.places.insert((reason, stack), place.clone());
+        Open { begin, place }
+    }
+
+    /// A wait began before the trace did.
+    pub fn begin_before(&mut self, begin: i64, stack: Arc<Stack>) -> Open {
+        Open { begin, place: self.place(BEFORE.into(), stack) }
+    }
+
+    fn place(&mut self, text: Arc<str>, stack: Arc<Stack>) -> Place {
+        let Collector { reasons, reason_index, sites, site_index, .. } = self;
+        let reason = *reason_index.entry(text.clone()).or_insert_with(|| {
+            reasons.push((text.clone(), Stat::default()));
+            reasons.len() as u32 - 1
+        });
+        let (func, file, line) = match stack.site() {
             Some(frame) => (frame.func.clone(), frame.file.clone(), frame.line),
             None => ("".into(), "".into(), 0),
         };
-        let key = (wait.reason.clone(), func.clone(), line);
-        let new = || Site { reason: wait.reason.clone(), func, file, line, stat: Stat::default() };
-        self.sites.entry(key).or_insert_with(new).stat.add(ns, still_open);
+        let site = *site_index.entry((reason, func.clone(), line)).or_insert_with(|| {
+            sites.push(Site { reason: text, func, file, line, stat: Stat::default() });
+            sites.len() as u32 - 1
+        });
+        Place { reason, site, stack }
+    }
+
+    /// A wait ends, or the trace does.
+    pub fn end(&mut self, wait: Open, end: i64, still_open: bool, who: Who<'_>) {
+        let Open { begin, place: Place { reason, site, stack } } = wait;
+        let ns = elapsed(begin, end);
+        let (reason, stat) = &mut self.reasons[reason as usize];
+        stat.add(ns, still_open);
+        if is_duty(reason, who.name.map(|name| &**name)) {
+            return;
+        }
+        self.sites[site as usize].stat.add(ns, still_open);
         if self.longest.len() == LONGEST_MAX && self.longest[LONGEST_MAX - 1].ns >= ns {
             return;
         }
-        let Open { reason, begin, stack } = wait;
         let Who { g, name, label } = who;
-        let (name, label) = (name.cloned(), label.cloned());
+        let (name, label, reason) = (name.cloned(), label.cloned(), reason.clone());
         let place = self.longest.partition_point(|other| other.ns >= ns);
         self.longest.insert(place, Wait { g, name, label, reason, begin, ns, open: still_open, stack });
         self.longest.truncate(LONGEST_MAX);
     }
 
     pub fn finish(self) -> Waits {
-        let mut by_reason: Vec<_> = self.reasons.into_iter().collect();
+        let Collector { reasons: mut by_reason, sites: mut by_site, longest, .. } = self;
+        by_reason.retain(|(_, stat)| stat.count > 0);
         by_reason.sort_by(|a, b| b.1.total.cmp(&a.1.total).then_with(|| a.0.cmp(&b.0)));
-        let mut by_site: Vec<_> = self.sites.into_values().collect();
+        by_site.retain(|site| site.stat.count > 0);
         by_site.sort_by(|a, b| b.stat.total.cmp(&a.stat.total).then_with(|| (&a.func, a.line).cmp(&(&b.func, b.line))));
-        Waits { by_reason, by_site, longest: self.longest }
+        Waits { by_reason, by_site, longest }
     }
 }
