@@ -76,7 +76,10 @@ fn pipeline() -> (Found, Vec<usize>) {
 
 fn main() {
     let (longest, shares) = rt::run(pipeline);
-    println!("the longest Collatz sequence from below {LIMIT} starts at {} and has {} numbers", longest.start, longest.length);
+    println!(
+        "the longest Collatz sequence from below {LIMIT} starts at {} and has {} numbers",
+        longest.start, longest.length
+    );
     println!("{WORKERS} workers did {shares:?} ranges of {CHUNK} numbers each");
     assert_eq!((longest.start, longest.length), (837_799, 525));
 }

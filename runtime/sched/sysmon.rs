@@ -5,7 +5,7 @@
 //!
 //! - Y1: a P is only taken if somebody waits for it: work in its queue, a timer due, the global queue. Otherwise its M may
 //!   keep it for as long as it likes.
-//! - Y2: an M in a declared blocking call loses its P after one look (20 us to 10 ms apart), one in plain code after
+//! - Y2: an M in a declared blocking call loses its P after one look (20 us to 5 ms apart), one in plain code after
 //!   [`OUTSIDE_NS`]. The border's counter tells whether it has crossed since the last look.
 //! - Y3: sysmon looks often while it finds something to do, and ever less often otherwise, down to once per [`SLOW`]. When
 //!   all Ps are idle it sleeps until a P is taken ([`wake`]) or for a while.
@@ -36,7 +36,7 @@ use crate::stack::overflow;
 const OUTSIDE_NS: u64 = 10_000_000;
 /// The shortest and the longest pause between two looks.
 const FAST: Duration = Duration::from_micros(20);
-const SLOW: Duration = Duration::from_millis(10);
+const SLOW: Duration = Duration::from_millis(5);
 /// Looks without anything to do before the pauses grow.
 const CALM_LOOKS: u32 = 50;
 
@@ -86,13 +86,13 @@ fn main() {
             overflow::report_pending();
         }
         let now = mono_ns();
-        let busy = look(now);
+        let look = look(now);
         advance::remind(now);
         if now - last_trim > 1_000_000_000 {
             last_trim = now;
             ARENA.trim(512);
         }
-        if busy {
+        if let Look::Busy = look {
             calm = 0;
             pause = FAST;
         } else {
@@ -100,6 +100,9 @@ fn main() {
             if calm > CALM_LOOKS {
                 pause = (pause * 2).min(SLOW);
             }
+        }
+        if let Look::Due(in_ns) = look {
+            pause = pause.min(Duration::from_nanos(in_ns));
         }
         if all_idle() {
             watch.look(now);
@@ -131,9 +134,19 @@ fn sleep_deeply() {
     ASLEEP.store(false, Ordering::SeqCst);
 }
 
-/// Looks at every P once; answers whether there was something to do.
-fn look(now: u64) -> bool {
+/// What a look came to.
+enum Look {
+    /// There was something to do, so there may be more.
+    Busy,
+    /// In so many nanoseconds a P will have been kept too long.
+    Due(u64),
+    Calm,
+}
+
+/// Looks at every P once.
+fn look(now: u64) -> Look {
     let mut busy = false;
+    let mut due = u64::MAX;
     for p in SCHED.ps() {
         let Some(m) = p.m() else {
             p.seen.m.set(0);
@@ -145,9 +158,13 @@ fn look(now: u64) -> bool {
         if seen.m.replace(identity) != identity || seen.crossings.get() != crossings {
             seen.crossings.set(crossings);
             seen.crossings_since_ns.set(now);
-        } else if crossings.is_multiple_of(2) && retake(p, m, now - seen.crossings_since_ns.get(), now) {
-            busy = true;
-            continue;
+        } else if crossings.is_multiple_of(2) {
+            let outside_ns = now - seen.crossings_since_ns.get();
+            if retake(p, m, outside_ns, now) {
+                busy = true;
+                continue;
+            }
+            due = due.min(OUTSIDE_NS.saturating_sub(outside_ns));
         }
         let slice = p.slices.load(Ordering::Relaxed);
         if seen.slice.replace(slice) != slice {
@@ -156,7 +173,12 @@ fn look(now: u64) -> bool {
             m.preempt.store(true, Ordering::Relaxed);
         }
     }
-    busy
+    match due {
+        _ if busy => Look::Busy,
+        // Past it already and kept all the same: nobody wants it.
+        0 | u64::MAX => Look::Calm,
+        ns => Look::Due(ns + 50_000),
+    }
 }
 
 /// Whether somebody waits for this P (Y1).

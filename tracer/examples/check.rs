@@ -5,11 +5,12 @@
 //! read.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use tracer::read::{Broken, Error, Reader, summary, validate};
+use tracer::read::{Error, Reader, summary, validate};
 
 /// How many findings are printed for a file.
 const FINDINGS: usize = 10;
@@ -27,17 +28,26 @@ fn main() -> ExitCode {
         eprintln!("usage: check FILE...");
         return ExitCode::from(Verdict::Unreadable as u8);
     }
-    let verdicts = files.iter().map(|file| check(Path::new(file)));
-    ExitCode::from(verdicts.max().map_or(0, |worst| worst as u8))
+    let mut out = io::stdout().lock();
+    let mut worst = Verdict::Good;
+    for file in &files {
+        match check(Path::new(file), &mut out) {
+            Ok(verdict) => worst = worst.max(verdict),
+            // Nobody reads on: `check FILE | head`.
+            Err(_) => return ExitCode::from(Verdict::Unreadable as u8),
+        }
+    }
+    ExitCode::from(worst as u8)
 }
 
-fn check(path: &Path) -> Verdict {
-    let path_text = path.display();
+/// Checks one file. An error is one of `out`.
+fn check(path: &Path, out: &mut impl Write) -> io::Result<Verdict> {
+    let name = path.display();
     let mut reader = match File::open(path).map_err(Error::from).and_then(Reader::new) {
         Ok(reader) => reader,
         Err(error) => {
-            println!("{path_text}: unreadable: {error}");
-            return Verdict::Unreadable;
+            writeln!(out, "{name}: unreadable: {error}")?;
+            return Ok(Verdict::Unreadable);
         }
     };
     let begin = Instant::now();
@@ -54,34 +64,41 @@ fn check(path: &Path) -> Verdict {
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
-    let findings = validator.finish();
-    let summary = builder.finish();
+    let (findings, summary) = (validator.finish(), builder.finish());
+
     let verdict = match &damage {
-        None if findings.total == 0 => Verdict::Good,
-        Some(_) if summary.generations.is_empty() => Verdict::Unreadable,
-        _ => Verdict::Damaged,
+        Some(error) if summary.generations.is_empty() => {
+            writeln!(out, "{name}: unreadable: {error}")?;
+            return Ok(Verdict::Unreadable);
+        }
+        Some(error) => {
+            writeln!(out, "{name}: damaged: {error}")?;
+            Verdict::Damaged
+        }
+        None if findings.total > 0 => {
+            writeln!(out, "{name}: readable, but its recorder broke {} promises", findings.total)?;
+            Verdict::Damaged
+        }
+        None => {
+            writeln!(out, "{name}: good")?;
+            Verdict::Good
+        }
     };
-    match (&damage, verdict) {
-        (Some(error), Verdict::Unreadable) => println!("{path_text}: unreadable: {error}"),
-        (Some(error), _) => println!("{path_text}: damaged: {error}"),
-        (None, Verdict::Good) => println!("{path_text}: good"),
-        (None, _) => println!("{path_text}: readable, but its recorder broke {} promises", findings.total),
-    }
     for finding in findings.first.iter().take(FINDINGS) {
-        println!("  {finding}");
+        writeln!(out, "  {finding}")?;
     }
     if findings.total > FINDINGS as u64 {
-        println!("  ... {} findings in all", findings.total);
+        writeln!(out, "  ... {} findings in all", findings.total)?;
     }
     if reader.unfinished_bytes() > 0 {
-        println!("  {} bytes at the end belong to a generation without events", reader.unfinished_bytes());
+        writeln!(out, "  {} bytes at the end belong to a generation without events", reader.unfinished_bytes())?;
     }
-    if let Some(Broken { offset, .. }) = damage.as_ref().and_then(Error::broken) {
-        println!("  {} whole generations, {} events before byte {offset}", summary.generations.len(), summary.events());
+    if damage.is_some() {
+        writeln!(out, "  the summary is of the {} events before the damage", summary.events())?;
     }
     if !summary.generations.is_empty() {
-        println!("\n{summary}");
-        println!("(read in {:.2} s, {:.0} MB/s)\n", seconds, summary.bytes() as f64 / 1e6 / seconds.max(1e-9));
+        writeln!(out, "\n{summary}")?;
+        writeln!(out, "(read in {seconds:.2} s, {:.0} MB/s)\n", summary.bytes() as f64 / 1e6 / seconds.max(1e-9))?;
     }
-    verdict
+    Ok(verdict)
 }

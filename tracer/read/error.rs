@@ -80,9 +80,9 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: {}", self.offset, self.resource)?;
         if let Some(event) = self.event {
-            write!(f, ", {}", event.name())?;
+            write!(f, ", {},", event.name())?;
         }
-        write!(f, ": [{}] {}", self.rule.name(), self.rule.text())?;
+        write!(f, " breaks [{}]: {}", self.rule.name(), self.rule.text())?;
         if !self.detail.is_empty() {
             write!(f, " {}", self.detail)?;
         }

@@ -26,6 +26,10 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 /// When the present generation was opened, in ticks.
 static OPENED_AT: AtomicU64 = AtomicU64::new(0);
 
+/// The session's ticks per second. One value for all generations: readers convert absolute times with each generation's own,
+/// and a better estimate in a later one would move its events against the earlier ones.
+static TICKS_PER_SECOND: AtomicU64 = AtomicU64::new(0);
+
 /// The stack and string tables of one generation.
 pub(crate) struct Tables {
     pub(crate) stacks: table::Trie,
@@ -153,6 +157,7 @@ pub fn begin(
     assert!(!enabled(), "a session is running");
     LazyLock::force(&TABLES);
     SINK.start(out, Box::new(on_end))?;
+    TICKS_PER_SECOND.store(clock::ticks_per_second(), Ordering::Relaxed);
     let first = LAST.load(Ordering::Relaxed) + 1;
     Ok(first)
 }
@@ -233,7 +238,7 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], last: boo
         r#gen,
         opened_at,
         snapshot: clock::snapshot(),
-        ticks_per_second: clock::ticks_per_second(),
+        ticks_per_second: TICKS_PER_SECOND.load(Ordering::Relaxed),
         last,
     });
 }

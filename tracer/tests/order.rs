@@ -232,3 +232,35 @@ fn older_versions_are_read() {
         assert_eq!(events.len(), 1 + 2 + 1, "{since}: the first generation, and the boundary after it");
     }
 }
+
+/// Gives a byte at a time, and says no when more is asked of it than has been given free.
+struct Live<'a> {
+    bytes: &'a [u8],
+    free: std::rc::Rc<std::cell::Cell<usize>>,
+}
+
+impl std::io::Read for Live<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        assert!(self.free.get() > 0, "the reader wants bytes that it does not need yet");
+        self.free.set(self.free.get() - 1);
+        let n = self.bytes.len().min(1);
+        buf[..n].copy_from_slice(&self.bytes[..n]);
+        self.bytes = &self.bytes[n..];
+        Ok(n)
+    }
+}
+
+#[test]
+fn a_live_generation_is_told_as_soon_as_it_is_whole() {
+    let first = Trace::new().generation(1, |g| g.running(0).ev(Ev::GoStop, &[1, 1]).done());
+    let first_bytes = first.0.len();
+    let whole = first.generation(2, |g| g.running(1).done());
+    let free = std::rc::Rc::new(std::cell::Cell::new(first_bytes));
+    let live = Live { bytes: &whole.0, free: free.clone() };
+    let mut reader = Reader::new(live).expect("the header is good");
+    for kind in [Ev::Sync, Ev::ProcStatus, Ev::GoStatus, Ev::GoStop] {
+        assert_eq!(reader.next().map(|e| e.expect("good").kind), Some(kind));
+    }
+    free.set(usize::MAX);
+    assert_eq!(reader.by_ref().map(|e| e.expect("the statuses are of new Ps and Ms").kind).next(), Some(Ev::Sync));
+}

@@ -149,6 +149,7 @@ fn slow_step(cache: &mut Cache, regs: &mut Regs, innermost: bool, stack: Stack) 
             }
         }
     };
+    let rule = rule.in_place(innermost);
     *regs = rule.apply(*regs, innermost, stack)?;
     // A guess may lead into the middle of data: believe it only if it found code.
     let believed = !rule.is_guess() || modules.is_some_and(|m| m.find(regs.pc - 1).is_some());

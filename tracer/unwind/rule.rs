@@ -72,6 +72,12 @@ impl Rule {
         self.flags & Rule::GUESS != 0
     }
 
+    /// The rule as it holds for this frame: a caller is past the point where its return address was in the link register
+    /// only, so that a rule which says so is incomplete (hand-written code's), and the frame record is the best there is.
+    pub(super) fn in_place(self, innermost: bool) -> Rule {
+        if self.flags & Rule::RA_IN_LR != 0 && !innermost { Rule::CHAIN } else { self }
+    }
+
     /// A number below 2,048 that the rule carries for its owner.
     #[inline(always)]
     pub(super) fn hint(self) -> usize {
@@ -107,19 +113,21 @@ impl Rule {
         Some((code_address(ra)?, cfa, fp))
     }
 
-    /// The caller's registers, by any rule. `None` at the end of the stack, or where belief ends.
+    /// The caller's registers, by any rule [in its place](Rule::in_place). `None` at the end of the stack, or where belief
+    /// ends.
     pub(super) fn apply(self, regs: Regs, innermost: bool, stack: Stack) -> Option<Regs> {
-        if self.flags & Rule::END != 0 || self.flags & Rule::RA_IN_LR != 0 && !innermost {
+        if self.flags & Rule::END != 0 {
             return None;
         }
         if self.flags & Rule::RA_IN_LR == 0 {
             let (pc, sp, fp) = self.step(regs.sp, regs.fp, stack)?;
             return Some(Regs { pc, sp, fp, lr: 0 });
         }
-        // A leaf function of aarch64's, which keeps its caller's frame pointer as it is, or saves it with the address.
         let base = if self.flags & Rule::FROM_FP != 0 { regs.fp } else { regs.sp };
         let sp = base.wrapping_add(usize::from(self.cfa) * WORD);
-        let to = Regs { pc: code_address(regs.lr)?, sp, fp: regs.fp, lr: 0 };
+        let saved = sp.wrapping_add_signed(isize::from(self.fp) * WORD as isize);
+        let fp = if self.flags & Rule::RESTORE_FP != 0 { stack.read(saved)? } else { regs.fp };
+        let to = Regs { pc: code_address(regs.lr)?, sp, fp, lr: 0 };
         leads_up(regs, innermost, to, stack).then_some(to)
     }
 }
@@ -164,8 +172,8 @@ mod tests {
         assert_eq!(Rule::new(false, 40, None, Some(-8)).unwrap().apply(regs, false, stack), None, "above the stack");
         assert_eq!(Rule::END_OF_STACK.apply(regs, true, stack), None);
         let in_lr = Rule { cfa: 2, fp: 0, ra: 0, flags: Rule::RA_IN_LR };
-        assert_eq!(in_lr.apply(regs, false, stack), None, "a caller has no lr");
-        assert!(in_lr.apply(regs, true, stack).is_some());
+        assert!(in_lr.in_place(true).apply(regs, true, stack).is_some());
+        assert_eq!(in_lr.in_place(false), Rule::CHAIN, "a caller has no lr");
         let wild = Regs { fp: usize::MAX - 8, ..regs };
         assert_eq!(Rule::CHAIN.apply(wild, false, stack), None);
     }

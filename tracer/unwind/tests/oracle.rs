@@ -85,7 +85,7 @@ fn every_row() {
                 }
                 tally.rows += 1;
                 let sp = base + (1 << 19) * 8;
-                let regs = Regs { pc: pc + 1, sp, fp: sp + 0x1000, lr: 0 };
+                let mut regs = Regs { pc: pc + 1, sp, fp: sp + 0x1000, lr: top + 8 };
                 let decoded = tables::decode(modules::current(), &mut context, pc, regs, false, stack);
                 let rule = match decoded {
                     tables::Decoded::Rule(rule) if rule == Rule::END_OF_STACK => {
@@ -99,9 +99,16 @@ fn every_row() {
                     }
                     _ => panic!("{pc:#x} has a row but is taken for unknown"),
                 };
-                let next = rule.apply(regs, false, stack);
+                // Rows that need the link register are for innermost frames.
+                let innermost = rule.in_place(false) != rule;
+                let address = if innermost {
+                    regs.pc = pc;
+                    FrameAddress::from_instruction_pointer(pc as u64)
+                } else {
+                    FrameAddress::from_return_address(regs.pc as u64).unwrap()
+                };
+                let next = rule.apply(regs, innermost, stack);
                 let mut their_regs = theirs(regs);
-                let address = FrameAddress::from_return_address(regs.pc as u64).unwrap();
                 let found = their.unwind_frame(address, &mut their_regs, &mut their_cache, &mut { read });
                 let expected = found.ok().flatten().map(|pc| ours(&their_regs, pc));
                 assert_eq!(next, expected, "pc {pc:#x} (object's {start:#x}) {rule:?}");
@@ -152,7 +159,9 @@ fn a_whole_stack() {
             }
             let mut ours = [0; 128];
             let n = cache::walk(regs, stack, &mut Cache::new(), &mut ours);
-            assert_eq!(ours[..n], theirs);
+            // (On aarch64 theirs takes a frame pointer of 0 for the end, one function before it.)
+            let further = if cfg!(target_arch = "aarch64") { 1 } else { 0 };
+            assert!(ours[..n].starts_with(&theirs) && n <= theirs.len() + further, "{:x?} {theirs:x?}", &ours[..n]);
             assert!(n > 10);
         })
     });
