@@ -1,12 +1,12 @@
 //! One endless loop beside a hundred goroutines, on one processor (GOMAXPROCS=1).
 //!
 //! The loop calls nothing of the runtime, and the compiler has put no check into it: nobody can ask it to yield. So after
-//! 10 ms the scheduler takes the processor away from the loop's thread and hands it to another. The loop runs on, on a
-//! processor of the operating system's choice; the others have theirs back.
+//! 10 ms the scheduler takes the processor away from the loop's thread and hands it to another. The loop runs on, wherever
+//! the operating system lets it; the others have their processor back.
 //!
-//! Expect the tickers' median gap to be a little over a millisecond, and the longest, once, 10 to 15 ms (on a machine that
-//! has a core to spare). The program traces itself into hog.trace in the current folder, and prints what the
-//! trace says of that moment.
+//! Expect the tickers' median gap to be a little over a millisecond, and the longest, once, 10 to 15 ms: the time slice,
+//! and the time until the scheduler looks (more where other programs take the cores). The program traces itself into
+//! hog.trace in the current folder, and prints what the trace says of that moment.
 
 use rt::sync::{Mutex, WaitGroup};
 use std::error::Error;

@@ -26,8 +26,9 @@
 //! - **Thread-locals.** A goroutine may go on on another thread after any call into this library. A `thread_local!` that is
 //!   read, kept as a reference and used again after such a call is then another thread's: a data race that the compiler does
 //!   not see. Do not hold a borrow of a thread-local (or anything that hides one, such as a `RefCell` guard from
-//!   inside `with`) across a call that can block; copy what you need out of it. Values that belong to the goroutine go
-//!   into variables or arguments.
+//!   inside `with`) across a call that can block; copy what you need out of it. Nor keep an `Rc` both in a `thread_local!` and
+//!   on a goroutine's stack: its count would be changed from two threads. Values that belong to the goroutine go into
+//!   variables or arguments.
 //! - **Guards that are tied to a thread**, such as std's `MutexGuard`, must not be held across such calls either: use
 //!   [`sync::Mutex`].
 //! - **Stacks do not grow.** They are 256 KiB of address space by default; [`Builder::stack_size`] gives more. An overflow ends the

@@ -296,7 +296,7 @@ fn smoke_large_aligned_and_owning() {
 fn spsc() {
     everywhere("spsc", || {
         traced("spsc", || {
-            let n = scaled(2000, 200);
+            let n = scaled(4000, 500);
             for (from, to) in [0, 1, 2, 3].map(|i| (Actor::mixed(i), Actor::mixed(i / 2))) {
                 for capacity in CAPACITIES {
                     let (tx, rx) = channel(capacity);
@@ -358,7 +358,7 @@ fn many_to_many(what: &str, senders: &[Actor], receivers: &[Actor], capacity: Op
 fn mpmc() {
     everywhere("mpmc", || {
         traced("mpmc", || {
-            let n = scaled(1000, 60);
+            let n = scaled(1500, 150);
             let (goroutines, threads) = ([Actor::Goroutine; 4], [Actor::Thread; 4]);
             let mixed: Vec<Actor> = (0..6).map(Actor::mixed).collect();
             for capacity in CAPACITIES {
@@ -603,7 +603,7 @@ fn stress_close() {
         let seed = seed();
         traced("stress_close", move || {
             let mut rng = Rng::new(seed);
-            for round in 0..scaled(400, 60) {
+            for round in 0..scaled(1000, 150) {
                 let capacity = CAPACITIES[round % 4];
                 let (tx, rx) = channel(capacity);
                 let n = 6;
@@ -612,7 +612,7 @@ fn stress_close() {
                         let tx = tx.clone();
                         Actor::mixed(usize::from(s == 0)).start(move || {
                             let mut i = 0;
-                            while tx.send((s, i)).is_ok() {
+                            while i < 50 && tx.send((s, i)).is_ok() {
                                 i += 1;
                             }
                             i
@@ -731,21 +731,23 @@ fn drop_in_a_waiting_sender() {
                             }
                         });
                         let_wait(&about_to, 1);
-                        let sent = match ending {
+                        let (sent, rx) = match ending {
                             0 => {
-                                assert!(rx.iter().map(|e| e.id).eq(0..=capacity));
-                                true
+                                assert!(rx.iter().map(|e| e.id).take(capacity + 1).eq(0..=capacity));
+                                (true, Some(rx))
                             }
                             1 => {
                                 rx.close();
-                                false
+                                (false, Some(rx))
                             }
                             _ => {
                                 drop(rx);
-                                false
+                                (false, None)
                             }
                         };
                         assert_eq!(sender.join(), sent, "{actor:?}, {capacity}, ending {ending}");
+                        assert_eq!(ledger.dropped()[capacity], 1);
+                        drop(rx);
                         ledger.assert_each_dropped_once(&format!("{actor:?}, {capacity}, ending {ending}"));
                     }
                 }
@@ -790,7 +792,7 @@ fn stress_drop() {
     everywhere("stress_drop", || {
         let seed = seed();
         traced("stress_drop", move || {
-            for round in 0..scaled(300, 40) as u64 {
+            for round in 0..scaled(1000, 120) as u64 {
                 let capacity = CAPACITIES[round as usize % 4];
                 let (actors, each) = (6, 20);
                 let ledger = Ledger::new(actors * each);
@@ -919,12 +921,33 @@ fn drop_at_the_end_of_a_thread() {
     });
 }
 
+/// Threads wake goroutines whose processors are just going to sleep: a wake-up that is lost is a hang.
+#[test]
+fn stress_threads_wake_idle_processors() {
+    everywhere("stress_threads_wake_idle_processors", || {
+        traced("stress_threads_wake_idle_processors", || {
+            let n = scaled(20_000, 1000);
+            let pairs: Vec<_> = (0..3)
+                .map(|_| {
+                    let (tx, rx) = bounded(0);
+                    let sender = Actor::Thread.start(move || (0..n).try_for_each(|i| tx.send(i)));
+                    (sender, Actor::Goroutine.start(move || rx.iter().count()))
+                })
+                .collect();
+            for (sender, receiver) in pairs {
+                assert_eq!(receiver.join(), n);
+                assert_eq!(sender.join(), Ok(()));
+            }
+        });
+    });
+}
+
 /// A goroutine that serves many in turn: two messages in flight per client and a close at the end.
 #[test]
 fn stress_ping_pong() {
     everywhere("stress_ping_pong", || {
         traced("stress_ping_pong", || {
-            let n = scaled(5000, 400);
+            let n = scaled(10_000, 1000);
             let pairs: Vec<_> = (0..4)
                 .map(|i| {
                     let ((there, here), (back, home)) = (bounded(i / 2), bounded(i / 2));

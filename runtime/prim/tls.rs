@@ -1,8 +1,8 @@
 //! The one `thread_local!` of the runtime: which thread of the program's own this is.
 //!
 //! - After a goroutine migrates, the address of a thread-local computed before is another thread's, at every optimisation
-//!   level. So this file hands out values, never addresses; and nothing that runs on a goroutine's stack calls it: a
-//!   goroutine finds itself through its stack pointer and its M through itself.
+//!   level. So this file hands out values, never addresses; and a goroutine
+//!   finds itself through its stack pointer and its M through itself.
 
 use std::cell::Cell;
 
@@ -20,6 +20,12 @@ impl Drop for Entry {
 
 thread_local! {
     static FOREIGN: Entry = const { Entry(Cell::new(None)) };
+}
+
+/// Whether the calling thread is unwinding a panic.
+#[inline(never)]
+pub(crate) fn is_unwinding() -> bool {
+    std::thread::panicking()
 }
 
 /// This thread's place in the runtime, made at first use; `None` while the thread is being destroyed.

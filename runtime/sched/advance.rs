@@ -114,7 +114,9 @@ pub(crate) fn stop(ended: &Reply<Result<Stats, StreamError>>) -> Result<Stats, S
 
 /// Sysmon's look: reminds the advancer when the generation is old or large. `now` is CLOCK_MONOTONIC.
 pub(crate) fn remind(now_ns: u64) {
-    if !record::enabled() {
+    let r#gen = record::generation();
+    // While the stream is behind, the generation grows; reminding would not help.
+    if r#gen == 0 || !record::may_publish(r#gen + 1) {
         return;
     }
     let old = now_ns.saturating_sub(BEGAN_NS.load(Ordering::Relaxed)) >= GENERATION_NS;

@@ -16,47 +16,48 @@ use crate::stack::arena::ARENA;
 
 /// How long a state without progress is watched before it is called a deadlock.
 const SETTLE_NS: u64 = 30_000_000;
+/// How long until it is looked at again when it was none.
+const AGAIN_NS: u64 = 150_000_000;
 
 /// Callers that wait in `rt::run`.
 pub(crate) static RUNS: AtomicUsize = AtomicUsize::new(0);
 
 /// Watches an idle scheduler.
 pub(crate) struct Watch {
+    /// Since when nothing has run, and the count of time slices then.
     since: Option<(u64, u32)>,
-    settled: bool,
+    /// When it was last found to be no deadlock.
+    checked: Option<u64>,
 }
 
 impl Watch {
     pub(crate) fn new() -> Watch {
-        Watch { since: None, settled: false }
+        Watch { since: None, checked: None }
     }
 
     /// Something runs.
     pub(crate) fn reset(&mut self) {
-        self.since = None;
-        self.settled = false;
+        *self = Watch::new();
     }
 
-    /// Whether the idle state was looked at for long enough to know that it is no deadlock.
+    /// Whether the idle state was looked at for long enough to know that it is no deadlock, for now.
     pub(crate) fn is_settled(&self) -> bool {
-        self.settled
+        self.checked.is_some()
     }
 
     /// All Ps are idle at `now`.
     pub(crate) fn look(&mut self, now: u64) {
         let slices = SCHED.ps().iter().fold(0u32, |n, p| n.wrapping_add(p.slices.load(Ordering::Relaxed)));
-        match self.since {
-            Some((since, s)) if s == slices => {
-                if now - since >= SETTLE_NS && !self.settled {
-                    self.settled = true;
-                    if is_deadlock() {
-                        report();
-                    }
-                }
-            }
-            _ => {
-                self.since = Some((now, slices));
-                self.settled = false;
+        let Some((since, _)) = self.since.filter(|s| s.1 == slices) else {
+            *self = Watch { since: Some((now, slices)), checked: None };
+            return;
+        };
+        // Again and again: the thread that could have sent may have ended meanwhile.
+        let due = self.checked.map_or(since + SETTLE_NS, |c| c + AGAIN_NS);
+        if now >= due {
+            self.checked = Some(now);
+            if is_deadlock() {
+                report();
             }
         }
     }
@@ -73,7 +74,8 @@ fn is_deadlock() -> bool {
     }
     let sleeping_ms = {
         let inner = SCHED.inner.lock();
-        let asleep = inner.idle_ms.len() + usize::from(inner.poller_m.is_some());
+        let seat = &inner.poller;
+        let asleep = inner.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some());
         if asleep != inner.ms {
             return false;
         }

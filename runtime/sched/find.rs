@@ -176,7 +176,7 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
     let mut due = GList::new();
     from.timers.take_due(now, &mut due);
     let p = m.must_p();
-    let many = due.len() > 1;
+    let many = due.len() > 1 || p.has_work();
     while let Some(g) = due.pop_front() {
         {
             let guard = m.slot.acquire_if_on();
@@ -209,7 +209,8 @@ fn give_up(m: &'static M, own: &mut Own) {
     }
 }
 
-fn timer_is_due() -> bool {
+/// Whether a timer of any P is due.
+pub(crate) fn timer_is_due() -> bool {
     let next = SCHED.next_timer_ns();
     next != u64::MAX && next <= mono_ns()
 }
@@ -236,52 +237,78 @@ pub(crate) fn start_p(m: &'static M, p: HeldP) {
 
 /// Sleeps until somebody comes with a P, or, as the one in the poller, until a timer is due and a P is idle.
 fn sleep(m: &'static M, own: &mut Own) {
+    // A timer was due and no P was idle: do not come back for it at once, the busy Ps see to it.
+    let mut patience = Duration::ZERO;
     loop {
         let mut inner = SCHED.inner.lock();
-        if inner.poller_m.is_none() {
-            inner.poller_m = Some(m);
-            drop(inner);
-            sleep_in_poller(m);
-            let mut inner = SCHED.inner.lock();
-            if inner.poller_m.is_some_and(|x| std::ptr::eq(x, m)) {
-                inner.poller_m = None;
+        if inner.poller.occupied {
+            if inner.poller.sleeper.is_none() && inner.poller.heir.is_none() {
+                inner.poller.heir = Some(m);
+            } else {
+                inner.idle_ms.push(m);
             }
-        } else {
-            inner.idle_ms.push(m);
             drop(inner);
             wake_poller_for_timers();
-            let assigned = loop {
-                if let Some(a) = m.take_assigned() {
-                    break a;
-                }
-                m.parker.park();
-            };
-            start_p(m, assigned.0);
-            own.searching = assigned.1;
-            return;
+            sleep_on_parker(m);
+        } else {
+            inner.poller.occupied = true;
+            inner.poller.sleeper = Some(m);
+            drop(inner);
+            sleep_in_poller(patience);
+            leave_poller(m);
         }
         if let Some((p, searching)) = m.take_assigned() {
             start_p(m, p);
             own.searching = searching;
             return;
         }
-        // A time-out, or a wake-up that was for the timers: look, if a P is free.
-        if let Some(p) = SCHED.take_idle_p() {
-            start_p(m, p);
-            own.searching = Some(SCHED.searchers.join());
-            return;
+        // The seat became free; or a time-out, or a wake-up that was for the timers: look, if a P is free.
+        if timer_is_due() {
+            if let Some(p) = SCHED.take_idle_p() {
+                start_p(m, p);
+                own.searching = Some(SCHED.searchers.join());
+                return;
+            }
+            patience = Duration::from_millis(1);
         }
     }
 }
 
-fn sleep_in_poller(m: &'static M) {
-    // Between becoming the poller's M and the wait somebody may have taken it off: then a wake is pending.
+/// Sleeps until a P was assigned, or (as the heir) until the poller's seat is free.
+fn sleep_on_parker(m: &'static M) {
+    loop {
+        {
+            let inner = SCHED.inner.lock();
+            let is_me = |x: &&'static M| std::ptr::eq(*x, m);
+            if !inner.poller.heir.as_ref().is_some_and(is_me) && !inner.idle_ms.iter().any(|x| is_me(&x)) {
+                return;
+            }
+        }
+        m.parker.park();
+    }
+}
+
+/// Gives up the poller's seat; whoever waits for it takes it.
+fn leave_poller(m: &'static M) {
+    let mut inner = SCHED.inner.lock();
+    POLL_UNTIL.store(0, Ordering::SeqCst);
+    inner.poller.occupied = false;
+    if inner.poller.sleeper.is_some_and(|x| std::ptr::eq(x, m)) {
+        inner.poller.sleeper = None;
+    }
+    if let Some(heir) = inner.poller.heir.take() {
+        drop(inner);
+        heir.parker.unpark();
+    }
+}
+
+fn sleep_in_poller(patience: Duration) {
     loop {
         let next = SCHED.next_timer_ns();
         let timeout = if next == u64::MAX {
             None
         } else {
-            Some(Duration::from_nanos(next.saturating_sub(mono_ns())))
+            Some(Duration::from_nanos(next.saturating_sub(mono_ns())).max(patience))
         };
         POLL_UNTIL.store(next, Ordering::SeqCst);
         // ORDER: SeqCst; pairs with the fence in Searchers::give_up(): a timer that was added before its P went idle is
@@ -291,19 +318,18 @@ fn sleep_in_poller(m: &'static M) {
             continue;
         }
         if let Err(e) = SCHED.poller().wait(timeout) {
-            // Out of kernel memory, most likely: go on without sleeping too deeply.
+            // Out of kernel memory, most likely: go on, without sleeping too deeply.
             eprintln!("gort: waiting for events failed: {e}");
-            m.parker.park_timeout(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
-        POLL_UNTIL.store(0, Ordering::SeqCst);
         return;
     }
 }
 
-/// Until when the M in the poller sleeps; 0 when none does.
+/// Until when the M in the poller sleeps; 0 when none does. Written by whoever has the seat.
 static POLL_UNTIL: AtomicU64 = AtomicU64::new(0);
 
-/// After a P with timers went idle: the M in the poller may sleep too long for them.
+/// There may be a timer that is due before the M in the poller wakes up: then it is woken to look again.
 pub(crate) fn wake_poller_for_timers() {
     let next = SCHED.next_timer_ns();
     if next < POLL_UNTIL.load(Ordering::SeqCst) {
@@ -315,7 +341,12 @@ pub(crate) fn wake_poller_for_timers() {
 pub(crate) fn sleep_until(inside: &Inside, when_ns: u64) {
     let wait = crate::sched::g::Wait { reason: tracer::record::Fixed::Sleep, kind: "", object: 0 };
     inside.park(wait, move |m, g| {
-        m.must_p().timers.add(when_ns, g);
+        let p = m.must_p();
+        p.timers.add(when_ns, g);
+        // With nothing else to run, this M goes idle next and tells the poller then.
+        if p.has_work() {
+            wake_poller_for_timers();
+        }
         true
     });
 }

@@ -50,9 +50,14 @@ impl Foreign {
         if done() {
             return;
         }
-        ASLEEP.fetch_add(1, Ordering::SeqCst);
-        self.asleep.store(true, Ordering::SeqCst);
-        while !done() {
+        loop {
+            // Again in each turn: a wake-up that was meant for an earlier wait has counted the thread awake.
+            if !self.asleep.swap(true, Ordering::SeqCst) {
+                ASLEEP.fetch_add(1, Ordering::SeqCst);
+            }
+            if done() {
+                break;
+            }
             self.parker.park();
         }
         self.count_awake();

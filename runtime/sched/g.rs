@@ -60,6 +60,8 @@ pub(crate) struct G {
     pub(crate) regs: Cell<Regs>,
     /// The generation in which its name was last written.
     pub(crate) labelled_in: Cell<u64>,
+    /// It waits on its M's own thread, which alone may run it (see [`crate::sched::wired`]).
+    pub(crate) wired: Cell<bool>,
     /// One of the runtime's own, which does not keep a program alive.
     pub(crate) system: Cell<bool>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
@@ -86,6 +88,7 @@ impl G {
             wait: Cell::new(NOT_WAITING),
             regs: Cell::new(Regs::default()),
             labelled_in: Cell::new(0),
+            wired: Cell::new(false),
             system: Cell::new(false),
             name: UnsafeCell::new(None),
             origin: Cell::new(None),
@@ -145,6 +148,7 @@ impl G {
         self.labelled_in.set(0);
         self.system.set(false);
         self.entry.set(0);
+        self.regs.set(Regs::default());
         debug_assert!(self.stack.get().is_none() && self.link.get().is_none());
     }
 }

@@ -11,8 +11,11 @@ use crate::sched::m::{After, M};
 use crate::sched::outside;
 use crate::sched::park::Inside;
 use crate::sched::wake::wake_searcher;
-use crate::sched::{SCHED, queue};
+use crate::sched::p::P;
+use crate::sched::{SCHED, queue, wired};
+use crate::stack::Class;
 use crate::stack::arena::ARENA;
+use crate::stack::header::StackRef;
 
 /// The whole life of a goroutine on its own stack. Entered and left inside the runtime.
 pub(crate) fn main(g: &'static G) {
@@ -42,22 +45,20 @@ static STACKLESS_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Runs a goroutine on `m` until it gives the M back. `fresh` begins a new time slice.
 pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
     let p = m.must_p();
+    if g.wired.get() {
+        return wired::give_back(m, g);
+    }
     let stack = match g.stack.get() {
         Some(s) => s,
-        None => match p.take_stack(g.class.get()) {
-            Ok(s) => {
-                s.header().g.set(Some(g));
-                g.stack.set(Some(s));
-                s
-            }
-            Err(_) => {
-                // It stays Runnable until a stack comes back. Spawning asks the arena first, so the error is told there.
-                let mut list = STACKLESS.lock();
-                list.push_back(g);
-                STACKLESS_LEN.store(list.len(), Ordering::Relaxed);
-                return;
-            }
-        },
+        None => {
+            let class = g.class.get();
+            let Some(s) = p.take_stack(class).ok().or_else(|| scrape_up(p, class)) else {
+                return wait_for_stack(g);
+            };
+            s.header().g.set(Some(g));
+            g.stack.set(Some(s));
+            s
+        }
     };
     g.set_m(m);
     if fresh {
@@ -80,7 +81,7 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
 }
 
 /// What is left to do when a goroutine has switched back. By now `m` may have no P ([`After::NoP`]).
-fn afterwards(m: &'static M, after: After) {
+pub(crate) fn afterwards(m: &'static M, after: After) {
     match after {
         After::Park(c) => {
             // SAFETY: K2: the goroutine is suspended in the park that made the closure; called once.
@@ -96,7 +97,15 @@ fn afterwards(m: &'static M, after: After) {
                 m.must_p().put_next(c.g);
             }
         }
-        After::Yield(g) => m.must_p().put_back(g),
+        After::Yield(g) => {
+            let p = m.must_p();
+            let more = p.has_work();
+            p.put_back(g);
+            // This M takes one of them; a P that went idle just now could take another.
+            if more && SCHED.searchers.idle_ps() != 0 {
+                wake_searcher();
+            }
+        }
         After::Preempt(g) => queue::submit_global(g),
         After::Destroy(g) => bury(m, g),
         After::NoP(g) => outside::queue_up(m, g),
@@ -108,26 +117,47 @@ fn bury(m: &'static M, g: &'static G) {
     let p = m.must_p();
     let stack = g.stack.take().expect("a goroutine that ran has a stack");
     stack.header().g.set(None);
-    let wanted = stackless() != 0;
+    let wanted = stackless() != 0 || ARENA.is_exhausted();
     if wanted { ARENA.put(stack) } else { p.put_stack(stack) }
     // SAFETY: N2: the goroutine is dead and its slot on no list.
     unsafe { *g.name.get() = None };
     g.origin.set(None);
     p.free_g(g);
     if wanted {
-        feed_stackless(m);
+        feed_stackless();
     }
 }
 
-/// A stack is free again: lets one of those who wait for one try.
+/// No stack can be made: collects the warm ones that lie in the caches of this P and of idle ones.
 #[cold]
-fn feed_stackless(m: &'static M) {
-    let mut list = STACKLESS.lock();
-    let Some(g) = list.pop_front() else { return };
-    STACKLESS_LEN.store(list.len(), Ordering::Relaxed);
-    drop(list);
-    m.must_p().put_back(g);
-    wake_searcher();
+fn scrape_up(p: &P, class: Class) -> Option<StackRef> {
+    p.drain_stacks();
+    SCHED.drain_idle_ps();
+    ARENA.take(class).ok()
+}
+
+/// It stays Runnable until a stack comes back. Spawning asks the arena first, so the error is told there.
+#[cold]
+fn wait_for_stack(g: &'static G) {
+    {
+        let mut list = STACKLESS.lock();
+        list.push_back(g);
+        STACKLESS_LEN.store(list.len(), Ordering::SeqCst);
+    }
+    // A stack that was given back before the list was seen to be longer is for it.
+    if ARENA.probe(g.class.get()).is_ok() {
+        feed_stackless();
+    }
+}
+
+/// A stack is free again: lets all who wait for one try. They may want stacks of different sizes.
+#[cold]
+fn feed_stackless() {
+    let mut list = std::mem::take(&mut *STACKLESS.lock());
+    STACKLESS_LEN.store(0, Ordering::SeqCst);
+    while let Some(g) = list.pop_front() {
+        queue::submit_global(g);
+    }
 }
 
 /// Goroutines that wait for a stack.
@@ -139,5 +169,5 @@ pub(crate) fn stackless() -> usize {
 /// Whether the calling M may go on with goroutines: the world is not being stopped.
 #[inline]
 pub(crate) fn world_runs() -> bool {
-    !SCHED.stopping.load(Ordering::Relaxed)
+    SCHED.stopping.load(Ordering::Relaxed) == 0
 }

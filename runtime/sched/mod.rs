@@ -30,10 +30,11 @@ pub(crate) mod sysmon;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod wake;
+pub(crate) mod wired;
 pub(crate) mod world;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use netpoll::{Poller, Waker};
 use parking_lot::Mutex;
@@ -51,8 +52,8 @@ pub(crate) struct Sched {
     max_threads: AtomicUsize,
     pub(crate) global: GlobalQueue,
     pub(crate) searchers: Searchers,
-    /// Somebody stops the world: no idle P is handed out.
-    pub(crate) stopping: AtomicBool,
+    /// The number of the stop in progress, 0 when the world runs. While it is not 0 no idle P is handed out.
+    pub(crate) stopping: AtomicU64,
     pub(crate) inner: Mutex<Inner>,
 }
 
@@ -60,10 +61,23 @@ pub(crate) struct Sched {
 pub(crate) struct Inner {
     idle_ps: Vec<&'static P>,
     pub(crate) idle_ms: Vec<&'static M>,
-    /// The idle M that sleeps in the poller, so that timers have somebody.
-    pub(crate) poller_m: Option<&'static M>,
+    /// Who sleeps in the poller.
+    pub(crate) poller: Seat,
     /// Ms made so far.
     pub(crate) ms: usize,
+}
+
+/// The one place in the poller, so that timers have somebody who waits for them.
+///
+/// - One M at a time is in the poller: from taking the seat until it has come out and says so. Otherwise a second one would
+///   wait for the poller's lock, where a wake-up that is meant for it is swallowed by the first.
+pub(crate) struct Seat {
+    /// Somebody is in the poller, or on the way in or out.
+    pub(crate) occupied: bool,
+    /// The M that is there and can be woken for a P. `None` when it was woken and is on its way out.
+    pub(crate) sleeper: Option<&'static M>,
+    /// An idle M that takes the seat when it becomes free; sleeps on its parker until then.
+    pub(crate) heir: Option<&'static M>,
 }
 
 pub(crate) static SCHED: Sched = Sched {
@@ -72,8 +86,8 @@ pub(crate) static SCHED: Sched = Sched {
     max_threads: AtomicUsize::new(512),
     global: GlobalQueue::new(),
     searchers: Searchers::new(),
-    stopping: AtomicBool::new(false),
-    inner: Mutex::new(Inner { idle_ps: Vec::new(), idle_ms: Vec::new(), poller_m: None, ms: 0 }),
+    stopping: AtomicU64::new(0),
+    inner: Mutex::new(Inner { idle_ps: Vec::new(), idle_ms: Vec::new(), poller: Seat { occupied: false, sleeper: None, heir: None }, ms: 0 }),
 };
 
 impl Sched {
@@ -121,7 +135,7 @@ impl Sched {
             return None;
         }
         let mut inner = self.inner.lock();
-        if self.stopping.load(Ordering::Relaxed) {
+        if self.stopping.load(Ordering::Relaxed) != 0 {
             return None;
         }
         let p = inner.idle_ps.pop()?;
@@ -139,6 +153,14 @@ impl Sched {
         p.idle.store(true, Ordering::Relaxed);
         inner.idle_ps.push(p);
         self.searchers.p_idle();
+    }
+
+    /// Gives the stacks that idle Ps keep to everybody.
+    pub(crate) fn drain_idle_ps(&self) {
+        // Under the lock an idle P is the caller's (P1).
+        for p in &self.inner.lock().idle_ps {
+            p.drain_stacks();
+        }
     }
 
     /// Whether anything is runnable anywhere.

@@ -11,7 +11,7 @@ use crate::sched::g::G;
 use crate::sched::m::{After, M};
 use crate::sched::park::Inside;
 use crate::sched::state::Status;
-use crate::sched::{SCHED, coro_suspend};
+use crate::sched::{SCHED, wired};
 
 /// Runs a function that may block the thread: file I/O, a system call, C code, a long computation.
 ///
@@ -87,7 +87,7 @@ fn come_back_without_p(g: &'static G, m: &'static M) {
     let Some(p) = SCHED.take_idle_p() else {
         m.after.set(Some(After::NoP(g)));
         // SAFETY: the caller runs on g's stack.
-        unsafe { coro_suspend(g) };
+        unsafe { wired::switch(m, g) };
         return;
     };
     let guard = m.slot.acquire_if_on();

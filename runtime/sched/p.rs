@@ -36,8 +36,8 @@ pub(crate) struct P {
     /// Counts the time slices that began here; a goroutine that comes from `run_next` goes on with the last one.
     pub(crate) slices: AtomicU32,
     pub(crate) timers: Timers,
-    /// The world is stopped and this P's M waits for its start.
-    pub(crate) stopped: AtomicBool,
+    /// The number of the last stop of the world in which this P's M waited.
+    pub(crate) stopped_in: AtomicU64,
     /// On the idle list. Written under the scheduler's lock.
     pub(crate) idle: AtomicBool,
     /// What sysmon saw last.
@@ -102,7 +102,7 @@ impl P {
             stealer,
             slices: AtomicU32::new(0),
             timers: Timers::new(),
-            stopped: AtomicBool::new(false),
+            stopped_in: AtomicU64::new(0),
             idle: AtomicBool::new(false),
             seen: Seen::default(),
             free: UnsafeCell::new(GList::new()),
@@ -240,6 +240,16 @@ impl P {
         if s.header().class == Class::DEFAULT && stacks.len() < STACKS_MAX {
             stacks.push(s);
         } else {
+            ARENA.put(s);
+        }
+    }
+}
+
+impl P {
+    /// Gives the cached stacks to everybody. The caller holds the P (P2).
+    pub(crate) fn drain_stacks(&self) {
+        // SAFETY: P2.
+        for s in unsafe { &mut *self.stacks.get() }.drain(..) {
             ARENA.put(s);
         }
     }

@@ -28,7 +28,7 @@ use crate::sched::g::{G, Wait};
 use crate::sched::m::{After, Commit, M};
 use crate::sched::outside;
 use crate::sched::state::Status;
-use crate::sched::{coro_suspend, queue};
+use crate::sched::{queue, wired};
 use crate::stack::header::current_g;
 use crate::sync::waiter::{Node, WaitList, Waiter};
 
@@ -98,7 +98,7 @@ impl Inside {
         }
         m.set_current(None);
         // SAFETY: the caller runs on g's stack.
-        unsafe { coro_suspend(g) };
+        unsafe { wired::switch(m, g) };
     }
 
     /// Gives others a turn; the goroutine stays runnable.
@@ -119,7 +119,7 @@ impl Inside {
         }
         m.set_current(None);
         // SAFETY: the caller runs on g's stack.
-        unsafe { coro_suspend(g) };
+        unsafe { wired::switch(m, g) };
     }
 
     /// Readies a goroutine, which becomes the next to run on the caller's P.
@@ -153,7 +153,9 @@ impl Inside {
     #[cold]
     fn preempted(&self) {
         self.m().preempt.store(false, Ordering::Relaxed);
-        self.yield_now(Fixed::Preempted);
+        if !tls::is_unwinding() {
+            self.yield_now(Fixed::Preempted);
+        }
     }
 }
 

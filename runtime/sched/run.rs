@@ -138,7 +138,15 @@ impl Config {
         if max_threads <= procs {
             return Err(format!("max_threads({max_threads}): want more than GOMAXPROCS, which is {procs}"));
         }
-        start(procs, max_threads)?;
+        // A start that failed half-way is not tried again: handlers and threads of it may exist.
+        static FAILED: Mutex<Option<String>> = Mutex::new(None);
+        if let Some(e) = &*FAILED.lock() {
+            return Err(e.clone());
+        }
+        if let Err(e) = start(procs, max_threads) {
+            *FAILED.lock() = Some(e.clone());
+            return Err(e);
+        }
         let _ = STARTED.set(procs);
         Ok(())
     }
@@ -200,6 +208,9 @@ fn start(procs: usize, max_threads: usize) -> Result<(), String> {
     sysmon::start().map_err(|e| format!("the monitor thread: {e}"))?;
     // The advancer is the first goroutine: it is there before anybody can ask it for a trace.
     spawn::system(advance::main);
+    if SCHED.inner.lock().ms == 0 {
+        return Err("the system gives no thread".into());
+    }
     Ok(())
 }
 

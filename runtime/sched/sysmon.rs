@@ -195,7 +195,7 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
     }
     let Some(visit) = m.border.visit() else { return false };
     let (Some(held), Some(g)) = (m.p().filter(|x| std::ptr::eq(*x, p)), m.current()) else { return false };
-    if SCHED.stopping.load(Ordering::SeqCst) {
+    if SCHED.stopping.load(Ordering::SeqCst) != 0 {
         return false;
     }
     let status = g.state.status();
@@ -227,7 +227,7 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
 }
 
 /// Gives a P that was taken to an M, if there is something to do, or to the idle list.
-fn hand_off(p: HeldP, now: u64) {
+pub(crate) fn hand_off(p: HeldP, now: u64) {
     if is_wanted(p.p(), now) {
         start_m(p, None);
         return;

@@ -117,10 +117,14 @@ where
     // The last reference may drop the result here, in user code's place: on the goroutine, outside the border. A result
     // whose drop panics must not take the goroutine's stack with it.
     let task = ManuallyDrop::new(task);
-    let _ = catch_unwind(AssertUnwindSafe(|| {
+    let dropped = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: dropped once, here.
         drop(unsafe { std::ptr::read(&*task) });
     }));
+    if let Err(payload) = dropped {
+        // Dropping the payload could panic again, with nobody left to catch it.
+        std::mem::forget(payload);
+    }
 }
 
 impl Packet {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::sched::SCHED;
+use crate::sched::life::world_runs;
 use crate::sched::m::M;
 use crate::sched::p::HeldP;
 use crate::sched::searchers::Searching;
@@ -17,10 +18,20 @@ pub(crate) fn wake_searcher() {
 
 /// Wakes an M for a claim, with an idle P.
 #[cold]
-pub(crate) fn wake_claimed(s: Searching) {
-    match SCHED.take_idle_p() {
-        Some(p) => start_m(p, Some(s)),
-        None => SCHED.searchers.withdraw(s),
+pub(crate) fn wake_claimed(mut s: Searching) {
+    loop {
+        if let Some(p) = SCHED.take_idle_p() {
+            return start_m(p, Some(s));
+        }
+        SCHED.searchers.withdraw(s);
+        // While the claim stood, others woke nobody because of it: look for what they submitted, as a searcher would (I2).
+        if !world_runs() || SCHED.searchers.idle_ps() == 0 || !SCHED.has_work() {
+            return;
+        }
+        match SCHED.searchers.claim() {
+            Some(again) => s = again,
+            None => return,
+        }
     }
 }
 
@@ -30,13 +41,13 @@ pub(crate) static STARVED: AtomicUsize = AtomicUsize::new(0);
 /// Lets some M run with `p`: a sleeping one, the one in the poller, or a new one.
 pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
     let mut inner = SCHED.inner.lock();
-    if let Some(m) = inner.idle_ms.pop() {
-        drop(inner);
+    if let Some(m) = inner.idle_ms.pop().or_else(|| inner.poller.heir.take()) {
         m.assign(p, searching);
+        drop(inner);
         m.parker.unpark();
         return;
     }
-    if let Some(m) = inner.poller_m.take() {
+    if let Some(m) = inner.poller.sleeper.take() {
         m.assign(p, searching);
         drop(inner);
         SCHED.waker().wake();
@@ -65,15 +76,14 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
 fn too_many(p: HeldP, searching: Option<Searching>) {
     static SAID: AtomicBool = AtomicBool::new(false);
     STARVED.fetch_add(1, Ordering::Relaxed);
-    if !SAID.swap(true, Ordering::Relaxed) {
-        eprintln!(
-            "gort: no more threads: {} exist and max_threads is {}; goroutines wait until one comes back",
-            SCHED.inner.lock().ms,
-            SCHED.max_threads()
-        );
-    }
+    let ms = SCHED.inner.lock().ms;
     SCHED.put_idle_p(p);
     if let Some(s) = searching {
         SCHED.searchers.give_up(s);
+    }
+    // Last, and without a lock: whoever holds stderr may be waiting for the scheduler.
+    if !SAID.swap(true, Ordering::Relaxed) {
+        let max = SCHED.max_threads();
+        eprintln!("gort: no more threads: {ms} exist and max_threads is {max}; goroutines wait until one comes back");
     }
 }

@@ -5,6 +5,8 @@
 //!   those reach the scheduler or leave soon.
 //! - S-2: the visits are held until the start. An M that wants to enter meanwhile waits at its border.
 //! - S-3: a P that is in somebody's hands on the way to an M is waited for until that M has it.
+//! - S-5: stops are numbered, and an M that waits says for which stop. Otherwise one that is on its way on, but has not run
+//!   since, would count as stopped in the next.
 //! - S-4: Ms without a P (coming back from a call, sleeping in the poller), sysmon and foreign threads go on. What they do
 //!   is guarded by the full gate, so a trace start waits for them there.
 
@@ -15,28 +17,30 @@ use parking_lot::Mutex;
 
 use crate::sched::SCHED;
 use crate::sched::border::Visit;
+use crate::sched::find::timer_is_due;
 use crate::sched::m::M;
 use crate::sched::p::P;
 use crate::sched::park::Inside;
 use crate::sched::wake::wake_searcher;
 
 /// One stopper at a time.
-static STOPPER: Mutex<()> = Mutex::new(());
+static STOPPER: Mutex<u64> = Mutex::new(0);
 
 /// Evidence that the world is stopped by the calling goroutine. Dropping it starts the world.
 pub(crate) struct Stopped {
     visits: Vec<Visit<'static>>,
-    _one: parking_lot::MutexGuard<'static, ()>,
+    _one: parking_lot::MutexGuard<'static, u64>,
 }
 
 /// Stops the world. `None` if somebody else is at it; the caller yields and tries again (its lock must not be waited for
 /// inside: the other stopper waits for the caller's M).
 pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
-    let one = STOPPER.try_lock()?;
+    let mut one = STOPPER.try_lock()?;
+    *one += 1;
     {
         // Under the lock, so that take_idle_p() either comes before or sees it.
         let _inner = SCHED.inner.lock();
-        SCHED.stopping.store(true, Ordering::SeqCst);
+        SCHED.stopping.store(*one, Ordering::SeqCst);
     }
     let my_p = me.m().must_p();
     let mut visits = Vec::with_capacity(SCHED.ps().len());
@@ -45,7 +49,7 @@ pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
             continue;
         }
         let mut turns = 0u32;
-        while !stop_one(p, &mut visits) {
+        while !stop_one(p, *one, &mut visits) {
             turns += 1;
             if turns < 100 {
                 std::hint::spin_loop();
@@ -58,8 +62,8 @@ pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
 }
 
 /// Whether `p` is stopped (S-1).
-fn stop_one(p: &'static P, visits: &mut Vec<Visit<'static>>) -> bool {
-    if p.stopped.load(Ordering::Acquire) {
+fn stop_one(p: &'static P, stop: u64, visits: &mut Vec<Visit<'static>>) -> bool {
+    if p.stopped_in.load(Ordering::SeqCst) == stop {
         return true;
     }
     let Some(m) = p.m() else {
@@ -80,18 +84,17 @@ impl Drop for Stopped {
     fn drop(&mut self) {
         {
             let _inner = SCHED.inner.lock();
-            SCHED.stopping.store(false, Ordering::SeqCst);
+            SCHED.stopping.store(0, Ordering::SeqCst);
         }
         self.visits.clear();
         for p in SCHED.ps() {
-            if p.stopped.load(Ordering::Acquire)
-                && let Some(m) = p.m()
-            {
+            // Those who do not wait keep the token until their next park, which looks again anyway.
+            if let Some(m) = p.m() {
                 m.parker.unpark();
             }
         }
-        // Whoever submitted meanwhile found no idle P to hand out.
-        if SCHED.has_work() {
+        // Whoever submitted meanwhile, and the M that waits for timers, found no idle P to be had.
+        if SCHED.has_work() || timer_is_due() {
             wake_searcher();
         }
     }
@@ -100,10 +103,15 @@ impl Drop for Stopped {
 /// An M with a P waits, in the scheduler, until the world runs again.
 pub(crate) fn stop_here(m: &'static M) {
     let p = m.must_p();
-    // ORDER: Release; pairs with the Acquire in stop_one(): everything this M did is visible to the stopper.
-    p.stopped.store(true, Ordering::Release);
-    while SCHED.stopping.load(Ordering::SeqCst) {
-        m.parker.park();
+    loop {
+        let stop = SCHED.stopping.load(Ordering::SeqCst);
+        if stop == 0 {
+            return;
+        }
+        // S-5. ORDER: SeqCst; pairs with the load in stop_one(): everything this M did is visible to the stopper.
+        p.stopped_in.store(stop, Ordering::SeqCst);
+        if SCHED.stopping.load(Ordering::SeqCst) == stop {
+            m.parker.park();
+        }
     }
-    p.stopped.store(false, Ordering::Release);
 }

@@ -27,7 +27,6 @@ pub(crate) struct Arena {
     pub(crate) region_shift: AtomicU32,
     regions: [Mutex<Region>; CLASS_BYTES.len()],
     guard: AtomicU8,
-    guard_bytes: AtomicUsize,
     live: AtomicUsize,
     exhausted: AtomicBool,
 }
@@ -55,7 +54,6 @@ pub(crate) static ARENA: Arena = Arena {
     region_shift: AtomicU32::new(0),
     regions: [const { Mutex::new(Region { next: 0, usable_end: 0, end: 0, free: Vec::new(), cold: 0 }) }; 4],
     guard: AtomicU8::new(GUARD_UNKNOWN),
-    guard_bytes: AtomicUsize::new(0),
     live: AtomicUsize::new(0),
     exhausted: AtomicBool::new(false),
 };
@@ -104,13 +102,11 @@ impl Arena {
         unsafe {
             libc::madvise(base as *mut _, region * CLASS_BYTES.len(), libc::MADV_NOHUGEPAGE);
         }
-        // SAFETY: sysconf reads a constant.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-        self.guard_bytes.store(page.max(16 << 10), Ordering::Relaxed);
         if std::env::var_os("RT_STACK_GUARD").is_some_and(|v| v == "mprotect") {
             self.guard.store(GUARD_MPROTECT, Ordering::Relaxed);
         }
         self.region_shift.store(region.trailing_zeros(), Ordering::Relaxed);
+        // ORDER: `bytes` is published last, with Release, and read first: who sees it sees the base.
         self.base.store(base, Ordering::Relaxed);
         self.bytes.store(region * CLASS_BYTES.len(), Ordering::Release);
         Ok(())
@@ -152,11 +148,6 @@ impl Arena {
         Ok(())
     }
 
-    /// Bytes of the guard at the low end of each stack.
-    pub(crate) fn guard_bytes(&self) -> usize {
-        self.guard_bytes.load(Ordering::Relaxed)
-    }
-
     /// Stacks made so far.
     pub(crate) fn live(&self) -> usize {
         self.live.load(Ordering::Relaxed)
@@ -189,7 +180,7 @@ impl Arena {
     }
 
     fn install_guard(&self, low: usize) -> io::Result<()> {
-        let bytes = self.guard_bytes();
+        let bytes = guard_bytes();
         if self.guard.load(Ordering::Relaxed) != GUARD_MPROTECT {
             // SAFETY: the range is the low end of a stack nobody uses; an old kernel answers EINVAL and does nothing.
             let r = unsafe { libc::madvise(low as *mut _, bytes, MADV_GUARD_INSTALL) };
@@ -214,7 +205,7 @@ impl Arena {
     /// that worked. Async-signal-safe.
     pub(crate) fn open_guard(&self, low: usize) -> bool {
         const MADV_GUARD_REMOVE: libc::c_int = 103;
-        let bytes = self.guard_bytes();
+        let bytes = guard_bytes();
         // SAFETY: the range is the guard of a stack whose goroutine is about to end with the process; both calls only make
         // it accessible.
         unsafe {
@@ -243,17 +234,18 @@ impl Arena {
 
     /// Gives the pages of idle stacks beyond the warm ones back to the kernel; at most `batch` stacks per call.
     pub(crate) fn trim(&self, batch: usize) {
-        for (i, region) in self.regions.iter().enumerate() {
+        for region in &self.regions {
             let mut region = region.lock();
             // The free list is a stack: its bottom was used longest ago.
             let cold_target = region.free.len().saturating_sub(WARM_MAX);
             let until = cold_target.min(region.cold + batch);
             for k in region.cold..until {
                 let s = region.free[k];
-                let low = s.low() + self.guard_bytes();
+                let low = s.low() + guard_bytes();
                 // The top pages hold the header and the suspended coroutine's frames.
-                let high = (s.top() - KEEP_BYTES) & !(KEEP_BYTES - 1);
-                debug_assert!(high > low && CLASS_BYTES[i] > KEEP_BYTES);
+                let keep = guard_bytes();
+                let high = (s.top() - keep) & !(keep - 1);
+                debug_assert!(high > low);
                 // SAFETY: the stack is in the free list (A4), under the region's lock, and nothing below its top pages
                 // is live: the coroutine on it is suspended in its outermost function.
                 unsafe { libc::madvise(low as *mut _, high - low, libc::MADV_FREE) };
@@ -263,5 +255,16 @@ impl Arena {
     }
 }
 
-/// Bytes at a stack's top that a trim leaves alone: a suspended coroutine's outermost frames lie there.
-const KEEP_BYTES: usize = 16 << 10;
+/// Bytes of the guard at the low end of each stack, and of what a trim leaves alone at its top: whole pages, at least 16 KiB.
+pub(crate) fn guard_bytes() -> usize {
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    let known = BYTES.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    // SAFETY: sysconf reads a constant.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let bytes = page.max(16 << 10);
+    BYTES.store(bytes, Ordering::Relaxed);
+    bytes
+}

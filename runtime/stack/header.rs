@@ -87,9 +87,10 @@ fn stack_pointer() -> usize {
 /// The header of the stack that holds the address, if the arena does.
 #[inline(always)]
 fn header_at(address: usize) -> Option<*const Header> {
-    let base = ARENA.base.load(Ordering::Relaxed);
-    let offset = address.wrapping_sub(base);
-    if offset >= ARENA.bytes.load(Ordering::Relaxed) {
+    // ORDER: Acquire; pairs with the Release in Arena::init(): with the size comes the base.
+    let bytes = ARENA.bytes.load(Ordering::Acquire);
+    let offset = address.wrapping_sub(ARENA.base.load(Ordering::Relaxed));
+    if offset >= bytes {
         return None;
     }
     let class = offset >> ARENA.region_shift.load(Ordering::Relaxed);

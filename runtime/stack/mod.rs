@@ -40,7 +40,9 @@ impl Class {
 
     /// The smallest class that holds `bytes`.
     pub(crate) fn for_bytes(bytes: usize) -> io::Result<Class> {
-        let Some(i) = CLASS_BYTES.iter().position(|&c| bytes <= c) else {
+        // With pages of 64 KiB the guard would be all of the smallest class.
+        let least = 4 * arena::guard_bytes();
+        let Some(i) = CLASS_BYTES.iter().position(|&c| bytes <= c && least <= c) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 format!("stack size {bytes} is more than the largest, {} bytes", CLASS_BYTES[CLASS_BYTES.len() - 1]),

@@ -16,7 +16,7 @@ use tracer::unwind::{self, Cache, Regs};
 
 use crate::sched::g::G;
 use crate::sched::{dump, sysmon};
-use crate::stack::arena::ARENA;
+use crate::stack::arena::{ARENA, guard_bytes};
 use crate::stack::header;
 
 const FRAMES_MAX: usize = 96;
@@ -110,6 +110,9 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
             let mut default: libc::sigaction = std::mem::zeroed();
             default.sa_sigaction = libc::SIG_DFL;
             libc::sigaction(signal, &default, std::ptr::null_mut());
+            // The guard is open, so the instruction would succeed if it ran again. The signal is blocked until this handler
+            // returns, and ends the process then.
+            libc::raise(signal);
         } else if previous[i].sa_sigaction == libc::SIG_DFL {
             libc::sigaction(signal, &previous[i], std::ptr::null_mut());
         } else if previous[i].sa_flags & libc::SA_SIGINFO != 0 {
@@ -134,7 +137,7 @@ unsafe fn faulted(address: usize, sp: usize) -> Option<&'static G> {
     let h = unsafe { header::of_fault(sp) }?;
     let top = std::ptr::from_ref(h) as usize + size_of::<header::Header>();
     let low = top - h.class.bytes();
-    if address < low || address >= low + ARENA.guard_bytes() {
+    if address < low || address >= low + guard_bytes() {
         return None;
     }
     h.g.get()

@@ -56,7 +56,9 @@ impl Gate {
         self.writing.store(true, Ordering::Relaxed);
         // ORDER: pairs with the heavy fence in publish(): store `writing`, then load `gen` (G1).
         barrier::light();
-        r#gen.load(Ordering::Relaxed)
+        // ORDER: Acquire; pairs with the store in publish(): what the advancer did to buffers and tables of this parity
+        // before it opened the generation is visible.
+        r#gen.load(Ordering::Acquire)
     }
 
     /// As [`Gate::acquire`] for an owner that a stopped world holds still: one load when tracing is off, and `None` then,

@@ -13,6 +13,8 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -38,6 +40,8 @@ pub(crate) struct Sink {
     pool: Mutex<Vec<Box<[u8]>>>,
     pending: AtomicUsize,
     lost_bytes: AtomicU64,
+    /// The first generation that lost something; `u64::MAX` for none.
+    lost_since: AtomicU64,
     /// Bytes handed over since the last end of a generation.
     fresh_bytes: AtomicU64,
     /// The last generation that was written and whose tables are free again (K2).
@@ -72,6 +76,7 @@ impl Sink {
             pool: Mutex::new(Vec::new()),
             pending: AtomicUsize::new(0),
             lost_bytes: AtomicU64::new(0),
+            lost_since: AtomicU64::new(u64::MAX),
             fresh_bytes: AtomicU64::new(0),
             done: AtomicU64::new(0),
             readers: AtomicUsize::new(0),
@@ -93,9 +98,7 @@ impl Sink {
         let sealed = batch.seal();
         let n = sealed.as_bytes().len();
         self.fresh_bytes.fetch_add(n as u64, Ordering::Relaxed);
-        if self.pending.fetch_add(n, Ordering::Relaxed) + n > PENDING_BYTES_MAX {
-            self.pending.fetch_sub(n, Ordering::Relaxed);
-            self.lost_bytes.fetch_add(n as u64, Ordering::Relaxed);
+        if !self.reserve(n, sealed.r#gen) {
             self.give_back(sealed.into_buffer());
             return;
         }
@@ -104,7 +107,20 @@ impl Sink {
     }
 
     pub(crate) fn push_ext(&self, r#gen: u64, records: ext::Writer) {
-        self.queue.lock().push(Message::Ext(r#gen, records));
+        if self.reserve(records.len(), r#gen) {
+            self.queue.lock().push(Message::Ext(r#gen, records));
+        }
+    }
+
+    /// Counts bytes that are about to wait, or that they are lost because too many wait already (K1).
+    fn reserve(&self, n: usize, r#gen: u64) -> bool {
+        if self.pending.fetch_add(n, Ordering::Relaxed) + n <= PENDING_BYTES_MAX {
+            return true;
+        }
+        self.pending.fetch_sub(n, Ordering::Relaxed);
+        self.lost_bytes.fetch_add(n as u64, Ordering::Relaxed);
+        self.lost_since.fetch_min(r#gen, Ordering::Relaxed);
+        false
     }
 
     pub(crate) fn close(&self, close: Close) {
@@ -129,6 +145,7 @@ impl Sink {
     /// Starts the reader thread of a session.
     pub(crate) fn start(&'static self, out: Box<dyn Write + Send>, on_end: OnEnd) -> io::Result<()> {
         self.lost_bytes.store(0, Ordering::Relaxed);
+        self.lost_since.store(u64::MAX, Ordering::Relaxed);
         self.fresh_bytes.store(0, Ordering::Relaxed);
         self.readers.fetch_add(1, Ordering::Relaxed);
         let spawned = std::thread::Builder::new().name("gort-trace".into()).spawn(move || {
@@ -146,16 +163,41 @@ impl Sink {
 
 struct Reader {
     sink: &'static Sink,
-    out: Box<dyn Write + Send>,
+    out: Guarded,
     stats: Stats,
     failed: Option<StreamError>,
     header_written: bool,
     waiting: Vec<Message>,
 }
 
+/// The user's writer. A panic of it, in a write or when it is dropped, is an error like any other (K4).
+struct Guarded(Option<Box<dyn Write + Send>>);
+
+impl Guarded {
+    fn call<T>(&mut self, f: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<T> {
+        let Some(out) = &mut self.0 else { return Err(io::Error::other("the writer has panicked before")) };
+        match catch_unwind(AssertUnwindSafe(|| f(out))) {
+            Ok(result) => result,
+            Err(payload) => {
+                forget(payload);
+                Err(io::Error::other("the writer panicked"))
+            }
+        }
+    }
+
+    /// Drops the writer.
+    fn close(&mut self) -> io::Result<()> {
+        let out = self.0.take();
+        catch_unwind(AssertUnwindSafe(|| drop(out))).map_err(|payload| {
+            forget(payload);
+            io::Error::other("the writer panicked when it was dropped")
+        })
+    }
+}
+
 impl Reader {
     fn new(sink: &'static Sink, out: Box<dyn Write + Send>) -> Reader {
-        Reader { sink, out, stats: Stats::default(), failed: None, header_written: false, waiting: Vec::new() }
+        Reader { sink, out: Guarded(Some(out)), stats: Stats::default(), failed: None, header_written: false, waiting: Vec::new() }
     }
 
     fn run(mut self) -> Result<Stats, StreamError> {
@@ -167,8 +209,9 @@ impl Reader {
                 break;
             }
         }
+        let closed = self.out.close();
         if self.failed.is_none()
-            && let Err(e) = self.out.flush()
+            && let Err(e) = closed
         {
             self.failed = Some(StreamError::Write(e));
         }
@@ -202,9 +245,9 @@ impl Reader {
             Message::Close(_) => false,
         });
         self.waiting = later;
-        let lost = self.sink.lost_bytes.load(Ordering::Relaxed);
-        if lost != 0 && self.failed.is_none() {
-            self.failed = Some(StreamError::Lost { bytes: lost, generations: self.stats.generations });
+        if self.sink.lost_since.load(Ordering::Relaxed) <= r#gen && self.failed.is_none() {
+            let bytes = self.sink.lost_bytes.load(Ordering::Relaxed);
+            self.failed = Some(StreamError::Lost { bytes, generations: self.stats.generations });
         }
         if self.failed.is_none()
             && let Err(e) = self.write_generation(&close, &mine)
@@ -212,9 +255,15 @@ impl Reader {
             self.failed = Some(StreamError::Write(e));
         }
         for m in mine {
-            if let Message::Batch(b) = m {
-                self.sink.pending.fetch_sub(b.as_bytes().len(), Ordering::Relaxed);
-                self.sink.give_back(b.into_buffer());
+            match m {
+                Message::Batch(b) => {
+                    self.sink.pending.fetch_sub(b.as_bytes().len(), Ordering::Relaxed);
+                    self.sink.give_back(b.into_buffer());
+                }
+                Message::Ext(_, e) => {
+                    self.sink.pending.fetch_sub(e.len(), Ordering::Relaxed);
+                }
+                Message::Close(_) => {}
             }
         }
         // SAFETY: K2: the generation is closed, so nobody puts into its tables, and n+2 is not published before `done`.
@@ -224,7 +273,7 @@ impl Reader {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(bytes)?;
+        self.out.call(|out| out.write_all(bytes))?;
         self.stats.bytes += bytes.len() as u64;
         Ok(())
     }
@@ -244,7 +293,7 @@ impl Reader {
         self.write_stacks(close, &mut names)?;
         self.write_strings(close, &names, messages)?;
         self.write(&[Ev::EndOfGeneration as u8])?;
-        self.out.flush()?;
+        self.out.call(|out| out.flush())?;
         self.stats.generations += 1;
         Ok(())
     }

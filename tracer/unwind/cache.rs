@@ -27,7 +27,7 @@ const EMPTY: Entry = Entry { pc: 0, rule: Rule::END_OF_STACK };
 /// Decoded unwind rules, and room for decoding more, for one walker: one per thread, and another one for its signal
 /// handlers, which may interrupt a walk.
 ///
-/// 22 KiB on the heap; a walk with it allocates nothing.
+/// 20 KiB on the heap; a walk with it allocates nothing.
 pub struct Cache {
     entries: Box<[Entry; 2 * SETS]>,
     /// The list of modules that the entries come from.

@@ -165,7 +165,9 @@ mod system {
         let info = unsafe { &*info };
         // Old loaders pass a shorter structure, without the counts.
         let counted = size >= std::mem::offset_of!(dl_phdr_info, dlpi_subs) + size_of_val(&info.dlpi_subs);
-        if std::mem::take(&mut scan.first) && counted {
+        // All loaders begin with the main program, but not all leave its name empty.
+        let main = std::mem::take(&mut scan.first);
+        if main && counted {
             scan.found.version = (info.dlpi_adds, info.dlpi_subs);
             if scan.old.is_some_and(|old| old.version == scan.found.version) {
                 scan.unchanged = true;
@@ -174,7 +176,7 @@ mod system {
         }
         // SAFETY: the loader's description says where the object's program headers are; the object cannot be unloaded
         // during the call, which holds the loader's lock.
-        if let Some(module) = unsafe { Object::new(info).module(scan) } {
+        if let Some(module) = unsafe { Object::new(info, main).module(scan) } {
             scan.found.list.push(module);
         }
         0
@@ -194,14 +196,14 @@ mod system {
     impl<'a> Object<'a> {
         /// # Safety
         /// `info` describes an object that stays loaded as long as the result is used.
-        unsafe fn new(info: &'a dl_phdr_info) -> Object<'a> {
+        unsafe fn new(info: &'a dl_phdr_info, main: bool) -> Object<'a> {
             let headers = if info.dlpi_phdr.is_null() {
                 &[][..]
             } else {
                 // SAFETY: the loader says that so many headers are there.
                 unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) }
             };
-            let name = if info.dlpi_name.is_null() {
+            let name = if main || info.dlpi_name.is_null() {
                 &[][..]
             } else {
                 // SAFETY: a C string of the loader's.

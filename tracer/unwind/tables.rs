@@ -4,7 +4,7 @@
 //! pointer) nearly always fits a [`Rule`]. DWARF expressions do not: assembly that saves the stack pointer in the frame
 //! (the crypto libraries), procedure-linkage tables, signal frames. They are evaluated on the spot, without a cache.
 //!
-//! Nothing here allocates: the context is made in advance, and gimli keeps the rest on the stack (about 3 KiB).
+//! Nothing here allocates: the context is made in advance, and gimli keeps the rest on the stack (U4).
 
 use super::Regs;
 use super::modules::{Bytes, Module, Modules, Tables, note_unknown_code};
@@ -55,7 +55,7 @@ impl EvaluationStorage<Bytes> for Fixed {
 pub(super) enum Decoded {
     /// A rule that holds whenever this PC is met.
     Rule(Rule),
-    /// A rule that holds for an innermost frame only (or, a caller only): not to be remembered.
+    /// A rule that holds for an innermost frame only: not to be remembered.
     RuleOnce(Rule),
     /// No rule: the caller's registers, this time.
     Caller(Option<Regs>),

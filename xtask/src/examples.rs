@@ -30,14 +30,14 @@ const DEADLOCK: &str = "all goroutines are asleep - deadlock!";
 
 #[rustfmt::skip]
 const EXAMPLES: [Example; 8] = [
-    Example { name: "hello",         end: End::Code(0),         says: &["hello"],    leaves: &[] },
-    Example { name: "ping_pong",     end: End::Code(0),         says: &[],           leaves: &[] },
-    Example { name: "pipeline",      end: End::Code(0),         says: &[],           leaves: &[] },
-    Example { name: "blocking_call", end: End::Code(0),         says: &[],           leaves: &[] },
-    Example { name: "hog",           end: End::Code(0),         says: &[],           leaves: &[] },
-    Example { name: "stuck",         end: End::Code(2),         says: &[DEADLOCK],   leaves: &[] },
-    Example { name: "overflow",      end: End::Signal(SIGSEGV), says: &["overflow"], leaves: &[] },
-    Example { name: "tour",          end: End::Code(0),         says: &[],           leaves: &["tour.trace"] },
+    Example { name: "hello",         end: End::Code(0),         says: &["hello from goroutine 3"],                        leaves: &[] },
+    Example { name: "ping_pong",     end: End::Code(0),         says: &["two goroutines", "two threads"],                 leaves: &[] },
+    Example { name: "pipeline",      end: End::Code(0),         says: &["starts at 837799 and has 525 numbers"],          leaves: &[] },
+    Example { name: "blocking_call", end: End::Code(0),         says: &["rt::blocking(fs write, sync)"],                  leaves: &[] },
+    Example { name: "hog",           end: End::Code(0),         says: &["HandOff", "outside too long", "ProcSteal"],      leaves: &[] },
+    Example { name: "stuck",         end: End::Code(2),         says: &[DEADLOCK, "\"clerk\" [chan receive, on channel", "\"counter\" [sync, on mutex", "on wait group"], leaves: &[] },
+    Example { name: "overflow",      end: End::Signal(SIGSEGV), says: &["stack overflow", "surveyor", "overflow::depth"], leaves: &[] },
+    Example { name: "tour",          end: End::Code(0),         says: &["SHOP.ledger.lock()", "hand-offs", "outside too long"], leaves: &["tour.trace"] },
 ];
 
 /// A program that has not ended by then hangs: they are all done in a second or two.
