@@ -49,7 +49,9 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::AlreadyStarted => f.write_str("a trace is running already: stop it with rt::trace::stop() first"),
+            StartError::AlreadyStarted => {
+                f.write_str("a trace is running already: stop it with rt::trace::stop() first")
+            }
             StartError::Io(e) => write!(f, "cannot start the tracer's thread: {e}"),
         }
     }

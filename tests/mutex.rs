@@ -370,7 +370,7 @@ fn drop_guard_after_migration() {
                 let shared = shared.clone();
                 rt::go(move || {
                     // Until each of many locks was let go elsewhere than where it was taken.
-                    while shared.1.load(SeqCst) < 50 {
+                    while shared.1.load(SeqCst) < 20 {
                         let mut n = shared.0.lock();
                         let locked_on = here();
                         shared.2.alone(|| (0..5).for_each(|_| rt::yield_now()));

@@ -5,7 +5,7 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Actor, HangGuard, Rng, Started, everywhere, scaled, seed, traced, wait_for};
 use rt::sync::WaitGroup;
@@ -194,44 +194,34 @@ fn stress_misuse_harms_no_other() {
         return common::child_passes(name, &[("GOMAXPROCS", "2")]);
     }
     let _guard = HangGuard::new(name);
-    // Whose panics are expected.
+    // The panics are expected.
     std::panic::set_hook(Box::new(|_| {}));
-    let wg = WaitGroup::new();
-    let over = Arc::new(AtomicBool::new(false));
-    let (culprit, o) = (wg.clone(), over.clone());
-    let culprit = std::thread::spawn(move || {
-        let mut caught = 0;
-        while !o.load(SeqCst) {
-            caught += usize::from(catch_unwind(AssertUnwindSafe(|| culprit.done())).is_err());
-        }
-        caught
-    });
+    let (wg, over) = (WaitGroup::new(), Arc::new(AtomicBool::new(false)));
     // The count is zero, whatever the culprit tries: there is nothing to wait for.
-    let (user, done) = (wg.clone(), Arc::new(AtomicUsize::new(0)));
-    let d = done.clone();
+    let (user, o) = (wg.clone(), over.clone());
     let user = rt::go(move || {
-        for _ in 0..scaled(200_000, 50_000) {
+        let mut waits = 0u64;
+        while !o.load(SeqCst) {
             user.wait();
-            d.fetch_add(1, SeqCst);
+            waits += 1;
         }
+        waits
     });
-    let mut last = (0, std::time::Instant::now());
-    let stuck = loop {
-        if user.is_finished() {
-            break false;
-        }
-        let now = done.load(SeqCst);
-        if now != last.0 {
-            last = (now, std::time::Instant::now());
-        }
-        if last.1.elapsed() > Duration::from_secs(5) {
-            break true;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let culprits: Vec<_> = (0..2)
+        .map(|_| {
+            let wg = wg.clone();
+            let rounds = scaled(300_000, 100_000);
+            std::thread::spawn(move || (0..rounds).filter(|_| catch_unwind(AssertUnwindSafe(|| wg.done())).is_ok()).count())
+        })
+        .collect();
+    let unnoticed: usize = culprits.into_iter().map(|c| c.join().unwrap()).sum();
+    let _ = std::panic::take_hook();
     over.store(true, SeqCst);
-    let caught = culprit.join().unwrap();
-    println!("{caught} misuses, {} waits", done.load(SeqCst));
-    assert!(!stuck, "wait() on a group whose count is zero waits for ever (after {} that did not)", done.load(SeqCst));
-    user.join().unwrap();
+    let began = Instant::now();
+    while !user.is_finished() && began.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(unnoticed, 0, "done() without an add must panic each time");
+    assert!(user.is_finished(), "wait() on a group whose count is zero waits for ever");
+    println!("{} waits", user.join().unwrap());
 }

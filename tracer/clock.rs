@@ -6,6 +6,7 @@
 //! the order of events on different threads comes from sequence numbers, never from this clock.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One reading of all three clocks, as close together as can be had.
@@ -58,6 +59,18 @@ pub fn ticks_per_second() -> u64 {
     }
     let hz = (c - b.counter) as u128 * 1_000_000_000 / u128::from(m - b.mono_ns);
     hz as u64
+}
+
+/// Ticks per millisecond, measured once: for intervals of the runtime's own, where a per mille does not matter.
+pub fn ticks_per_ms() -> u64 {
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    let known = TICKS.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let ticks = (ticks_per_second() / 1000).max(1);
+    TICKS.store(ticks, Ordering::Relaxed);
+    ticks
 }
 
 /// Reads all clocks at once.

@@ -114,13 +114,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, while_equal: u32, timeout: Option<Dur
     // SAFETY: the word is a live, aligned u32; the time is null or a live timespec. Errors (woken, changed, timed out,
     // interrupted) all mean "look again", which every caller does.
     unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            while_equal,
-            ts_ptr,
-        );
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, while_equal, ts_ptr);
     }
 }
 

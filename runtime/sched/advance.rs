@@ -81,7 +81,8 @@ struct Inbox {
     due: AtomicBool,
 }
 
-static INBOX: Inbox = Inbox { requests: Mutex::new(Vec::new()), waiting: Mutex::new(None), due: AtomicBool::new(false) };
+static INBOX: Inbox =
+    Inbox { requests: Mutex::new(Vec::new()), waiting: Mutex::new(None), due: AtomicBool::new(false) };
 
 /// When the present generation began.
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);

@@ -28,7 +28,11 @@ fn one(out: &mut String, g: &'static G, cache: &mut Cache) {
             Scan::Nothing => return,
             Scan::Busy => std::thread::yield_now(),
             Scan::Running => {
-                let _ = writeln!(out, "goroutine {} [running]:\n\t(running on another thread; stack unavailable)\n", g.id());
+                let _ = writeln!(
+                    out,
+                    "goroutine {} [running]:\n\t(running on another thread; stack unavailable)\n",
+                    g.id()
+                );
                 return;
             }
             Scan::Held(status, hold) => {

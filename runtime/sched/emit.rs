@@ -106,7 +106,14 @@ pub(crate) fn proc_steal(w: &mut Writer<'_>, p: &P, victim: &M, cause: Cause) {
 }
 
 /// `g` begins to exist.
-pub(crate) fn go_create(w: &mut Writer<'_>, m: &M, g: &G, start: &'static Start, at: &'static Location<'static>, by: At) {
+pub(crate) fn go_create(
+    w: &mut Writer<'_>,
+    m: &M,
+    g: &G,
+    start: &'static Start,
+    at: &'static Location<'static>,
+    by: At,
+) {
     context(w, m);
     let new_stack = w.start_stack(start, at);
     let stack = by.id(w);

@@ -18,7 +18,7 @@ use crate::sched::m::{M, Own};
 use crate::sched::p::{HeldP, P};
 use crate::sched::park::Inside;
 use crate::sched::state::Status;
-use crate::sched::wake::{wake_claimed, wake_searcher};
+use crate::sched::wake::{learn, wake_claimed, wake_searcher};
 use crate::sched::world;
 
 /// A goroutine to run, and whether it begins a new time slice.
@@ -42,10 +42,11 @@ pub(crate) fn find(m: &'static M) -> Found {
             world::stop_here(m);
         }
         if let Some(found) = find_once(m, own) {
-            if let Some(s) = own.searching.take()
-                && let Some(next) = SCHED.searchers.found(s)
-            {
-                wake_claimed(next);
+            if let Some(s) = own.searching.take() {
+                learn(true);
+                if let Some(next) = SCHED.searchers.found(s) {
+                    wake_claimed(next);
+                }
             }
             return announce(m, found);
         }
@@ -199,6 +200,7 @@ fn give_up(m: &'static M, own: &mut Own) {
         return;
     }
     let searching = own.searching.take().unwrap_or_else(|| SCHED.searchers.join());
+    learn(false);
     SCHED.put_idle_p(stop_p(m));
     SCHED.searchers.give_up(searching);
     if (SCHED.has_work() || timer_is_due())
@@ -279,8 +281,8 @@ fn sleep_on_parker(m: &'static M) {
     loop {
         {
             let inner = SCHED.inner.lock();
-            let is_me = |x: &&'static M| std::ptr::eq(*x, m);
-            if !inner.poller.heir.as_ref().is_some_and(is_me) && !inner.idle_ms.iter().any(|x| is_me(&x)) {
+            let is_me = |x: &M| std::ptr::eq(x, m);
+            if !inner.poller.heir.is_some_and(is_me) && !inner.idle_ms.iter().any(|x| is_me(x)) {
                 return;
             }
         }

@@ -9,9 +9,9 @@ use crate::sched::emit;
 use crate::sched::g::{G, GList};
 use crate::sched::m::{After, M};
 use crate::sched::outside;
+use crate::sched::p::P;
 use crate::sched::park::Inside;
 use crate::sched::wake::wake_searcher;
-use crate::sched::p::P;
 use crate::sched::{SCHED, queue, wired};
 use crate::stack::Class;
 use crate::stack::arena::ARENA;
@@ -118,7 +118,11 @@ fn bury(m: &'static M, g: &'static G) {
     let stack = g.stack.take().expect("a goroutine that ran has a stack");
     stack.header().g.set(None);
     let wanted = stackless() != 0 || ARENA.is_exhausted();
-    if wanted { ARENA.put(stack) } else { p.put_stack(stack) }
+    if wanted {
+        ARENA.put(stack)
+    } else {
+        p.put_stack(stack)
+    }
     // SAFETY: N2: the goroutine is dead and its slot on no list.
     unsafe { *g.name.get() = None };
     g.origin.set(None);

@@ -87,7 +87,12 @@ pub(crate) static SCHED: Sched = Sched {
     global: GlobalQueue::new(),
     searchers: Searchers::new(),
     stopping: AtomicU64::new(0),
-    inner: Mutex::new(Inner { idle_ps: Vec::new(), idle_ms: Vec::new(), poller: Seat { occupied: false, sleeper: None, heir: None }, ms: 0 }),
+    inner: Mutex::new(Inner {
+        idle_ps: Vec::new(),
+        idle_ms: Vec::new(),
+        poller: Seat { occupied: false, sleeper: None, heir: None },
+        ms: 0,
+    }),
 };
 
 impl Sched {

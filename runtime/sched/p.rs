@@ -122,14 +122,18 @@ impl P {
         self.m.store(m, Ordering::Release);
     }
 
-    /// Makes `g` the next to run; answers whom it displaced to the queue's end.
+    /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there is more to run than `g`.
     #[inline]
-    pub(crate) fn put_next(&self, g: &'static G) {
+    pub(crate) fn put_next(&self, g: &'static G) -> bool {
         // ORDER: AcqRel; pairs with the exchange in take_next() and steal_next(): publishes the goroutine.
         let old = self.run_next.swap(std::ptr::from_ref(g).cast_mut(), Ordering::AcqRel);
         // SAFETY: null or a G, which is never freed.
-        if let Some(old) = unsafe { old.as_ref() } {
-            self.deque.push(old);
+        match unsafe { old.as_ref() } {
+            Some(old) => {
+                self.deque.push(old);
+                true
+            }
+            None => !self.deque.is_empty(),
         }
     }
 
@@ -175,7 +179,8 @@ impl P {
         if first.is_null() {
             return None;
         }
-        let until = tracer::clock::ticks() + patience_ticks();
+        // 3 us.
+        let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() * 3 / 1000;
         while tracer::clock::ticks() < until {
             std::hint::spin_loop();
             if victim.run_next.load(Ordering::Relaxed) != first {
@@ -253,16 +258,4 @@ impl P {
             ARENA.put(s);
         }
     }
-}
-
-/// How long a thief leaves `run_next` to its owner: 3 us, in clock ticks.
-fn patience_ticks() -> u64 {
-    static TICKS: AtomicU64 = AtomicU64::new(0);
-    let t = TICKS.load(Ordering::Relaxed);
-    if t != 0 {
-        return t;
-    }
-    let t = (tracer::clock::ticks_per_second() / 333_333).max(1);
-    TICKS.store(t, Ordering::Relaxed);
-    t
 }

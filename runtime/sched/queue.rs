@@ -8,7 +8,7 @@ use crate::sched::SCHED;
 use crate::sched::g::{G, GList};
 use crate::sched::m::M;
 use crate::sched::p::P;
-use crate::sched::wake::wake_searcher;
+use crate::sched::wake::{wake_searcher, wake_searcher_for_one};
 
 /// The global queue: what was preempted, what comes from threads without a P, what lost its P.
 pub(crate) struct GlobalQueue {
@@ -64,10 +64,14 @@ impl GlobalQueue {
 /// A goroutine became runnable because of the one that runs on `m`: it is the next there.
 #[inline]
 pub(crate) fn submit_next(m: &'static M, g: &'static G) {
-    m.must_p().put_next(g);
+    let more = m.must_p().put_next(g);
     // The caller's M has a P; if it is the only one there is, none is idle.
     if SCHED.ps().len() > 1 {
-        wake_searcher();
+        if more {
+            wake_searcher();
+        } else {
+            wake_searcher_for_one();
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 
+use tracer::record::Start;
 use tracer::unwind::Regs;
 
 use crate::sched::emit::{self, At};
@@ -92,7 +93,7 @@ impl Builder {
             Some(bytes) => Class::for_bytes(bytes)?,
             None => Class::DEFAULT,
         };
-        spawn(Settings { name: self.name, class, system: false }, Regs::here(), Location::caller(), f)
+        spawn(Settings { name: self.name, class, ..Settings::default() }, Regs::here(), Location::caller(), f)
     }
 }
 
@@ -101,11 +102,13 @@ pub(crate) struct Settings {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) class: Class,
     pub(crate) system: bool,
+    /// What the trace calls it; the closure's own type if not given.
+    pub(crate) start: Option<&'static Start>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { name: None, class: Class::DEFAULT, system: false }
+        Settings { name: None, class: Class::DEFAULT, system: false, start: None }
     }
 }
 
@@ -123,7 +126,7 @@ where
     if ARENA.is_exhausted() {
         ARENA.probe(settings.class)?;
     }
-    let start = task::start_of::<F>();
+    let start = settings.start.unwrap_or_else(task::start_of::<F>);
     let (raw, handle) = task::new(f);
     match Caller::here() {
         Caller::Goroutine(inside) => {

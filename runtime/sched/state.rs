@@ -94,7 +94,11 @@ impl StateWord {
             match self.0.compare_exchange_weak(from as u32, to as u32, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(w) => {
-                    assert!(w & !SCAN == from as u32, "goroutine moved {from:?} -> {to:?} but is {:?}", Status::from_word(w));
+                    assert!(
+                        w & !SCAN == from as u32,
+                        "goroutine moved {from:?} -> {to:?} but is {:?}",
+                        Status::from_word(w)
+                    );
                     spin_hint();
                 }
             }

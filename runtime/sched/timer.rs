@@ -52,10 +52,7 @@ impl Ord for Entry {
 
 impl Timers {
     pub(crate) fn new() -> Timers {
-        Timers {
-            next_ns: AtomicU64::new(u64::MAX),
-            heap: Mutex::new(Heap { entries: BinaryHeap::new(), serial: 0 }),
-        }
+        Timers { next_ns: AtomicU64::new(u64::MAX), heap: Mutex::new(Heap { entries: BinaryHeap::new(), serial: 0 }) }
     }
 
     /// When the earliest one is due, in CLOCK_MONOTONIC nanoseconds; `u64::MAX` for never.

@@ -1,6 +1,6 @@
 //! Waking Ms: for a submission, for a P that was handed over.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::sched::SCHED;
 use crate::sched::life::world_runs;
@@ -14,6 +14,36 @@ pub(crate) fn wake_searcher() {
     if let Some(s) = SCHED.searchers.claim() {
         wake_claimed(s);
     }
+}
+
+/// Until when lone goroutines in a next slot are left to their M, in clock ticks.
+static QUIET_UNTIL: AtomicU64 = AtomicU64::new(0);
+/// How long the last quiet time was, in clock ticks.
+static QUIET: AtomicU64 = AtomicU64::new(0);
+
+/// After a submission that is all its M has to do next. Mostly the M's goroutine is about to wait, and the new one follows it
+/// there; then a searcher costs a wake-up (8 us here) and finds nothing. So when searches were in vain, lone goroutines
+/// are left alone for a while, at most a millisecond; one success ends that.
+#[inline]
+pub(crate) fn wake_searcher_for_one() {
+    if SCHED.searchers.idle_ps() != 0 && tracer::clock::ticks() >= QUIET_UNTIL.load(Ordering::Relaxed) {
+        wake_searcher();
+    }
+}
+
+/// A search ended; says whether it found anything.
+pub(crate) fn learn(found: bool) {
+    if found {
+        if QUIET.load(Ordering::Relaxed) != 0 {
+            QUIET.store(0, Ordering::Relaxed);
+            QUIET_UNTIL.store(0, Ordering::Relaxed);
+        }
+        return;
+    }
+    let per_ms = tracer::clock::ticks_per_ms();
+    let quiet = (QUIET.load(Ordering::Relaxed) * 2).clamp(per_ms / 20, per_ms);
+    QUIET.store(quiet, Ordering::Relaxed);
+    QUIET_UNTIL.store(tracer::clock::ticks() + quiet, Ordering::Relaxed);
 }
 
 /// Wakes an M for a claim, with an idle P.
@@ -61,9 +91,8 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
     let index = inner.ms;
     drop(inner);
     let m = M::new(index, p, searching);
-    let spawned = std::thread::Builder::new()
-        .name(format!("gort-m{index}"))
-        .spawn(move || crate::sched::run::m_main(m));
+    let spawned =
+        std::thread::Builder::new().name(format!("gort-m{index}")).spawn(move || crate::sched::run::m_main(m));
     if spawned.is_err() {
         SCHED.inner.lock().ms -= 1;
         let (p, searching) = m.take_assigned().expect("an M that did not start has its P");

@@ -164,9 +164,7 @@ impl Arena {
                 ));
             }
             // SAFETY: the range is part of the reservation that was not yet used.
-            let r = unsafe {
-                libc::mprotect(region.usable_end as *mut _, slab, libc::PROT_READ | libc::PROT_WRITE)
-            };
+            let r = unsafe { libc::mprotect(region.usable_end as *mut _, slab, libc::PROT_READ | libc::PROT_WRITE) };
             if r != 0 {
                 return Err(self.explain("making stacks usable", &io::Error::last_os_error()));
             }

@@ -8,7 +8,7 @@
 //! - X1: WAITERS is set and cleared under the list's lock. Set: the list is not empty, or will not be when the lock is let go.
 //! - X2: an unlock that sees WAITERS wakes the first waiter, which competes with newcomers for the lock: that is fast, since the
 //!   lock is free while it wakes up.
-//! - X3: a waiter that has waited for more than [`STARVING_NS`] is handed the lock directly, and newcomers queue behind it. So
+//! - X3: a waiter that has waited for more than [`STARVING_MS`] is handed the lock directly, and newcomers queue behind it. So
 //!   nobody waits for ever (Go's starvation mode).
 //! - X4: a waiter that lost the race goes back to the front.
 
@@ -29,8 +29,8 @@ use crate::sync::waiter::{Node, Nodes};
 const LOCKED: u32 = 1;
 const WAITERS: u32 = 2;
 
-/// After so long a waiter is handed the lock (X3).
-const STARVING_NS: u64 = 1_000_000;
+/// After so many milliseconds a waiter is handed the lock (X3).
+const STARVING_MS: u64 = 1;
 
 /// Outcomes of a wait.
 const COMPETE: u32 = 0;
@@ -95,7 +95,7 @@ impl Raw {
     fn lock_slow(&self) {
         let caller = Caller::here();
         let began = clock::ticks();
-        let patience = clock::ticks_per_second() / (1_000_000_000 / STARVING_NS);
+        let patience = clock::ticks_per_ms() * STARVING_MS;
         let mut first_time = true;
         loop {
             self.lock.lock();

@@ -1,13 +1,16 @@
 //! Waiting for a number of goroutines to be done.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracer::record::Fixed;
+use tracer::unwind::Regs;
 
 use crate::sched::park::Caller;
-use crate::sched::task::JoinHandle;
+use crate::sched::spawn::{Settings, spawn};
+use crate::sched::task::{JoinHandle, start_of};
 use crate::sync::waiter::WaitList;
 
 /// A counter that can be waited for: Go's `sync.WaitGroup`.
@@ -86,6 +89,7 @@ impl WaitGroup {
     ///
     /// As [`go`](crate::go).
     #[track_caller]
+    #[inline(never)]
     pub fn go<F, T>(&self, f: F) -> JoinHandle<T>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -99,10 +103,16 @@ impl WaitGroup {
         }
         self.add(1);
         let done = Done(self.clone());
-        crate::go(move || {
+        // The trace names the goroutine after the user's function, not after the wrapper.
+        let wrapped = move || {
             let _done = done;
             f()
-        })
+        };
+        let settings = Settings { start: Some(start_of::<F>()), ..Settings::default() };
+        match spawn(settings, Regs::here(), Location::caller(), wrapped) {
+            Ok(handle) => handle,
+            Err(e) => panic!("WaitGroup::go: {e}"),
+        }
     }
 }
 

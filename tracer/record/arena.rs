@@ -270,7 +270,8 @@ mod real {
         fn reserve(limit: usize) -> Region {
             let len = limit / PAGE * PAGE;
             // SAFETY: the layout is not empty.
-            let base = if len == 0 { None } else { NonNull::new(unsafe { std::alloc::alloc_zeroed(Self::layout(len)) }) };
+            let base =
+                if len == 0 { None } else { NonNull::new(unsafe { std::alloc::alloc_zeroed(Self::layout(len)) }) };
             match base {
                 Some(base) => Region { base, len },
                 None => Region { base: NonNull::<u64>::dangling().cast(), len: 0 },

@@ -82,6 +82,8 @@ pub struct Stats {
     pub generations: u64,
     /// Bytes in the stream.
     pub bytes: u64,
+    /// Stacks and strings that did not fit into their generation's table; the events that had them show none.
+    pub entries_lost: u64,
 }
 
 /// Why a stream did not get everything. What it holds up to then is whole generations, which any reader opens.

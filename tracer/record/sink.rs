@@ -266,6 +266,7 @@ impl Reader {
                 Message::Close(_) => {}
             }
         }
+        self.stats.entries_lost += tables(r#gen).stacks.lost() + tables(r#gen).strings.lost();
         // SAFETY: K2: the generation is closed, so nobody puts into its tables, and n+2 is not published before `done`.
         unsafe { tables(r#gen).reset() };
         // ORDER: Release; pairs with done().

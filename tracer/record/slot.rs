@@ -136,7 +136,7 @@ impl<'a> Guard<'a> {
     /// Writes as the guard's own thread; `None` when tracing is off.
     #[inline]
     pub fn writer(&self) -> Option<Writer<'_>> {
-        (self.r#gen != 0).then(|| Writer { slot: self.slot, r#gen: self.r#gen, ticks: &self.ticks })
+        (self.r#gen != 0).then_some(Writer { slot: self.slot, r#gen: self.r#gen, ticks: &self.ticks })
     }
 
     /// Writes as another thread, which this one has stopped; `None` when tracing is off.
@@ -147,7 +147,7 @@ impl<'a> Guard<'a> {
     /// use by nobody (L1).
     #[inline]
     pub unsafe fn writer_for<'b>(&'b self, other: &'b Slot) -> Option<Writer<'b>> {
-        (self.r#gen != 0).then(|| Writer { slot: other, r#gen: self.r#gen, ticks: &self.ticks })
+        (self.r#gen != 0).then_some(Writer { slot: other, r#gen: self.r#gen, ticks: &self.ticks })
     }
 }
 

@@ -152,8 +152,9 @@ impl Trie {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Bytes in use since the last reset, those of losers included.
-    pub fn bytes(&self) -> usize {
+    /// Bytes in use since the last reset, those of losers included (in a model: nodes).
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
         self.arena.bytes()
     }
 }
@@ -210,11 +211,6 @@ impl StringTable {
     /// As [`Trie::lost`].
     pub fn lost(&self) -> u64 {
         self.0.lost()
-    }
-
-    /// As [`Trie::bytes`].
-    pub fn bytes(&self) -> usize {
-        self.0.bytes()
     }
 }
 

@@ -32,8 +32,8 @@ pub use trim::{StackFrame, trim, trimmed};
 
 use crate::unwind::{self, Origin};
 use addr2line::{Loader, gimli::Reader};
-use std::collections::hash_map::{Entry, HashMap};
 use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -144,7 +144,8 @@ impl Object {
     fn open(origin: &Origin) -> Object {
         let path = origin.path.map_or_else(program, PathBuf::from);
         // Deleted programs can still be opened by this name.
-        let file = if origin.path.is_none() && cfg!(target_os = "linux") { "/proc/self/exe".into() } else { path.clone() };
+        let file =
+            if origin.path.is_none() && cfg!(target_os = "linux") { "/proc/self/exe".into() } else { path.clone() };
         let loader = Loader::new(&file).or_else(|_| Loader::new(&path)).ok();
         Object { code: origin.code.clone(), bias: origin.bias, name: path.to_string_lossy().into(), loader }
     }

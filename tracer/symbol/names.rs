@@ -65,7 +65,9 @@ fn own(file: &str) -> Option<(String, &str)> {
     OWN.iter().find_map(|&(package, library, dir)| {
         let rest = match file.strip_prefix(workspace) {
             Some(rest) => rest.strip_prefix(dir),
-            None => packaged(file).filter(|(name, _)| *name == package).map(|(_, rest)| rest.strip_prefix(dir).unwrap_or(rest)),
+            None => packaged(file)
+                .filter(|(name, _)| *name == package)
+                .map(|(_, rest)| rest.strip_prefix(dir).unwrap_or(rest)),
         };
         Some((library.to_owned(), rest?))
     })
@@ -121,8 +123,13 @@ fn is_call_shim(func: &str) -> bool {
 /// Whether a function is how threads and programs begin, or cannot be told.
 pub(super) fn is_start_or_unknown(func: &str) -> bool {
     func.starts_with("0x")
-        || matches!(func, "main" | "_start" | "__rust_try" | "start_thread" | "clone" | "clone3" | "rust_eh_personality")
-        || ["__libc_start", "__clone", "stack_init_trampoline", "stack_call_trampoline"].iter().any(|s| func.starts_with(s))
+        || matches!(
+            func,
+            "main" | "_start" | "__rust_try" | "start_thread" | "clone" | "clone3" | "rust_eh_personality"
+        )
+        || ["__libc_start", "__clone", "stack_init_trampoline", "stack_call_trampoline"]
+            .iter()
+            .any(|s| func.starts_with(s))
 }
 
 /// The crate that wrote a function; `None` for a name without a path.
@@ -240,7 +247,9 @@ mod tests {
         ] {
             assert!(is_glue(glue), "{glue}");
         }
-        for other in ["app::main::{closure#0}", "rt::sched::park", "stdx::f", "<app::A as core::fmt::Debug>::fmt", "main"] {
+        for other in
+            ["app::main::{closure#0}", "rt::sched::park", "stdx::f", "<app::A as core::fmt::Debug>::fmt", "main"]
+        {
             assert!(!is_glue(other), "{other}");
         }
         assert!(is_start_or_unknown("__libc_start_main_impl") && is_start_or_unknown("0x7f12"));

@@ -25,7 +25,12 @@ const ME: &str = module_path!();
 /// Whether `func` is the inlined function `path`: by its last part alone where the program has only line tables, which
 /// leave the rest out.
 fn is_inlined(func: &str, path: &str) -> bool {
-    func == path || path.rsplit("::").next().is_some_and(|last| func.contains(last) || func.contains(r"{closure#") && last == "{{closure}}") && !cfg!(debug_assertions)
+    func == path
+        || path
+            .rsplit("::")
+            .next()
+            .is_some_and(|last| func.contains(last) || func.contains(r"{closure#") && last == "{{closure}}")
+            && !cfg!(debug_assertions)
 }
 
 #[test]
@@ -76,7 +81,10 @@ fn generic_functions_and_closures() {
     let pc = generic(|_: u32| std::hint::black_box(Regs::here().pc), 3);
     let frames = s.frames(pc, true);
     // From the optimised function's inside out: Regs::here, the closure, generic (unless that is inlined, too).
-    assert!(is_inlined(&frames[1].func, &format!("{ME}::generic_functions_and_closures::{{{{closure}}}}")), "{frames:?}");
+    assert!(
+        is_inlined(&frames[1].func, &format!("{ME}::generic_functions_and_closures::{{{{closure}}}}")),
+        "{frames:?}"
+    );
 }
 
 #[cfg(target_os = "linux")]

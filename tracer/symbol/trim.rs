@@ -97,8 +97,14 @@ mod tests {
     fn blocked_in_a_channel() {
         for (inside, public) in [
             (["rt::sched::park", "rt::chan::Inner<T>::recv_slow"], "rt::chan::Receiver<T>::recv"),
-            (["rt::sched::park::<rt::chan::Wait>", "<rt::chan::Inner<u32>>::recv_slow"], "<rt::chan::Receiver<u32>>::recv"),
-            (["rt::sched::ready", "rt::sync::Mutex<T>::unlock"], "<rt::sync::MutexGuard<T> as core::ops::drop::Drop>::drop"),
+            (
+                ["rt::sched::park::<rt::chan::Wait>", "<rt::chan::Inner<u32>>::recv_slow"],
+                "<rt::chan::Receiver<u32>>::recv",
+            ),
+            (
+                ["rt::sched::ready", "rt::sync::Mutex<T>::unlock"],
+                "<rt::sync::MutexGuard<T> as core::ops::drop::Drop>::drop",
+            ),
         ] {
             let mut stack = inside.to_vec();
             stack.extend([public, "app::worker", "app::main::{{closure}}"]);
@@ -111,7 +117,13 @@ mod tests {
     #[test]
     fn closures_of_the_program_survive() {
         check(
-            &["rt::sched::park", "rt::time::sleep", "app::run::{closure#0}", "rt::scope::scope::<app::run::{closure#0}>", "app::run"],
+            &[
+                "rt::sched::park",
+                "rt::time::sleep",
+                "app::run::{closure#0}",
+                "rt::scope::scope::<app::run::{closure#0}>",
+                "app::run",
+            ],
             &["rt::time::sleep", "app::run::{closure#0}", "rt::scope::scope::<app::run::{closure#0}>", "app::run"],
         );
         check(
@@ -119,9 +131,15 @@ mod tests {
             &["app::cmp::{{closure}}", "rt::heap::Heap<T>::sift", "app::run"],
         );
         // An implementation of our trait for the program's type.
-        check(&["<app::Job as rt::task::Body>::call", "rt::task::run", "rt::coro::entry"], &["<app::Job as rt::task::Body>::call"]);
+        check(
+            &["<app::Job as rt::task::Body>::call", "rt::task::run", "rt::coro::entry"],
+            &["<app::Job as rt::task::Body>::call"],
+        );
         // Names without a path are the program's.
-        check(&["rt::sched::park", "recv<u32>", "{closure#0}", "rt::coro::entry"], &["rt::sched::park", "recv<u32>", "{closure#0}"]);
+        check(
+            &["rt::sched::park", "recv<u32>", "{closure#0}", "rt::coro::entry"],
+            &["rt::sched::park", "recv<u32>", "{closure#0}"],
+        );
     }
 
     #[test]
@@ -135,16 +153,37 @@ mod tests {
     #[test]
     fn between() {
         check(
-            &["corosensei::Yielder::suspend", "rt::sched::park", "core::ops::function::FnOnce::call_once", "rt::chan::recv", "app::f"],
+            &[
+                "corosensei::Yielder::suspend",
+                "rt::sched::park",
+                "core::ops::function::FnOnce::call_once",
+                "rt::chan::recv",
+                "app::f",
+            ],
             &["rt::chan::recv", "app::f"],
         );
         check(
-            &["rt::sched::park", "<rt::net::TcpStream as std::io::Read>::read", "std::io::BufReader<R>::fill_buf", "app::f", "std::rt::lang_start"],
+            &[
+                "rt::sched::park",
+                "<rt::net::TcpStream as std::io::Read>::read",
+                "std::io::BufReader<R>::fill_buf",
+                "app::f",
+                "std::rt::lang_start",
+            ],
             &["<rt::net::TcpStream as std::io::Read>::read", "std::io::BufReader<R>::fill_buf", "app::f"],
         );
         check(
-            &["rt::sched::ready", "<rt::sync::Guard as core::ops::drop::Drop>::drop", "core::ptr::drop_in_place<rt::sync::Guard>", "app::f"],
-            &["<rt::sync::Guard as core::ops::drop::Drop>::drop", "core::ptr::drop_in_place<rt::sync::Guard>", "app::f"],
+            &[
+                "rt::sched::ready",
+                "<rt::sync::Guard as core::ops::drop::Drop>::drop",
+                "core::ptr::drop_in_place<rt::sync::Guard>",
+                "app::f",
+            ],
+            &[
+                "<rt::sync::Guard as core::ops::drop::Drop>::drop",
+                "core::ptr::drop_in_place<rt::sync::Guard>",
+                "app::f",
+            ],
         );
         check(&["core::fmt::write", "app::f"], &["core::fmt::write", "app::f"]);
     }

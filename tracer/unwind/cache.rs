@@ -165,8 +165,8 @@ mod tests {
     fn full_sets() {
         super::super::refresh_modules();
         let mut cache = Cache::new();
-        let words = [0usize; 4];
-        let base = words.as_ptr().expose_provenance();
+        let mut words = [0usize; 4];
+        let base = words.as_mut_ptr().expose_provenance();
         // SAFETY: the array, which outlives the value.
         let stack = unsafe { Stack::new(base, base + size_of_val(&words)) };
         // Code nowhere: the rules are guesses, remembered all the same.

@@ -73,7 +73,8 @@ pub enum Method {
 /// may be wrong, but nothing else.
 ///
 /// # Safety
-/// `[regs.sp, stack_top)` is readable memory for the whole call, or empty. (It need not hold a stack.)
+/// `[regs.sp, stack_top)` is memory that can be read and written (as stacks are) for the whole call, or empty. It need not
+/// hold a stack.
 #[inline]
 pub unsafe fn walk(regs: Regs, stack_top: usize, cache: &mut Cache, out: &mut [usize]) -> usize {
     // SAFETY: passed on.

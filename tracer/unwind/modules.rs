@@ -217,7 +217,9 @@ mod system {
         unsafe fn module(&self, scan: &Scan) -> Option<Module> {
             let code = self.headers.iter().filter(|h| h.p_type == PT_LOAD && h.p_flags & PF_X != 0);
             let ranges = code.map(|h| (self.bias.wrapping_add(h.p_vaddr as usize), h.p_memsz as usize));
-            let code = ranges.map(|(at, len)| at..at.saturating_add(len)).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
+            let code = ranges
+                .map(|(at, len)| at..at.saturating_add(len))
+                .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
             // SAFETY: passed on.
             let tables = unsafe { self.tables(scan, &code) };
             let path = (!self.name.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(self.name)));
@@ -230,7 +232,8 @@ mod system {
             let hdr = self.headers.iter().find(|h| h.p_type == PT_GNU_EH_FRAME)?;
             // SAFETY: passed on; PT_GNU_EH_FRAME lies in a loaded segment.
             let raw_header = unsafe { self.bytes(hdr.p_vaddr, hdr.p_memsz as usize) };
-            let known = scan.old.and_then(|old| old.find(code.start)).filter(|m| m.code == *code && m.bias == self.bias);
+            let known =
+                scan.old.and_then(|old| old.find(code.start)).filter(|m| m.code == *code && m.bias == self.bias);
             if let Some(known) = known.and_then(|m| m.tables.as_ref()).filter(|t| t.raw_header == raw_header) {
                 return Some(known.clone());
             }
@@ -238,9 +241,10 @@ mod system {
             let parsed = EhFrameHdr::new(raw_header, NativeEndian).parse(&bases, size_of::<usize>() as u8).ok()?;
             let start = parsed.eh_frame_ptr().direct().ok()?;
             parsed.table()?;
-            let segment = self.headers.iter().find(|h| {
-                h.p_type == PT_LOAD && (h.p_vaddr..h.p_vaddr.saturating_add(h.p_filesz)).contains(&start)
-            })?;
+            let segment = self
+                .headers
+                .iter()
+                .find(|h| h.p_type == PT_LOAD && (h.p_vaddr..h.p_vaddr.saturating_add(h.p_filesz)).contains(&start))?;
             // SAFETY: passed on; the range is the rest of a loaded segment.
             let frames = unsafe { self.bytes(start, (segment.p_vaddr + segment.p_filesz - start) as usize) };
             let frames = &frames[..section_len(frames)];

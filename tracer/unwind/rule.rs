@@ -143,16 +143,16 @@ pub(super) fn leads_up(from: Regs, innermost: bool, to: Regs, stack: Stack) -> b
 mod tests {
     use super::*;
 
-    fn stack(words: &[usize]) -> (usize, Stack) {
-        let base = words.as_ptr().expose_provenance();
+    fn stack(words: &mut [usize]) -> (usize, Stack) {
+        let base = words.as_mut_ptr().expose_provenance();
         // SAFETY: the range is the slice, which outlives the test's use.
         (base, unsafe { Stack::new(base, base + size_of_val(words)) })
     }
 
     #[test]
     fn from_sp_and_from_fp() {
-        let words = [0, 7777, 0x5000, 3, 0, 0x6000];
-        let (base, stack) = stack(&words);
+        let mut words = [0, 7777, 0x5000, 3, 0, 0x6000];
+        let (base, stack) = stack(&mut words);
         let at = |i: usize| base + i * WORD;
         let regs = Regs { pc: 0x4000, sp: at(0), fp: at(4), lr: 0 };
         let sub_sp = Rule::new(false, 24, None, Some(-8)).unwrap();
@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn must_lead_up_and_stay_inside() {
-        let words = [0x5000; 6];
-        let (base, stack) = stack(&words);
+        let mut words = [0x5000; 6];
+        let (base, stack) = stack(&mut words);
         let regs = Regs { pc: 0x4000, sp: base + 16, fp: base, lr: 0x5000 };
         assert_eq!(Rule::new(true, 16, Some(-16), Some(-8)).unwrap().apply(regs, false, stack), None, "sp must grow");
         assert_eq!(Rule::new(false, 40, None, Some(-8)).unwrap().apply(regs, false, stack), None, "above the stack");

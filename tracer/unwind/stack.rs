@@ -16,8 +16,8 @@ impl Stack {
     /// The stack between `low` and `high`; empty when they are the wrong way round.
     ///
     /// # Safety
-    /// Every whole, aligned word of `[low, high)` stays readable as long as the value is used. Other threads may write
-    /// there all the while.
+    /// Every whole, aligned word of `[low, high)` stays readable and (being a stack) writable as long as the value is used.
+    /// Other threads may write there all the while.
     pub(super) unsafe fn new(low: usize, high: usize) -> Stack {
         Stack { low, high: high.max(low) }
     }
@@ -26,11 +26,12 @@ impl Stack {
     #[inline(always)]
     pub(super) fn read(self, addr: usize) -> Option<usize> {
         // Below `low` the difference wraps and is large.
-        if !addr.is_multiple_of(WORD) || addr.wrapping_sub(self.low) >= (self.high - self.low).saturating_sub(WORD - 1) {
+        if !addr.is_multiple_of(WORD) || addr.wrapping_sub(self.low) >= (self.high - self.low).saturating_sub(WORD - 1)
+        {
             return None;
         }
         let word = std::ptr::with_exposed_provenance_mut::<usize>(addr);
-        // SAFETY: the word is aligned and inside the range by the check above, and readable by the promise to new(). A
+        // SAFETY: the word is aligned and inside the range by the check above, and accessible by the promise to new(). A
         // thread that runs on this stack may write it meanwhile, which is why the load is atomic: it may bring an old or a
         // new word, nothing worse. (Its plain stores race with it in the language's eyes; as with every sampling
         // profiler, that is settled by the machine: an aligned word is read whole.)
@@ -62,8 +63,8 @@ mod tests {
 
     #[test]
     fn reads_only_whole_aligned_words_inside() {
-        let words = [10usize, 11, 12, 13];
-        let base = words.as_ptr().expose_provenance();
+        let mut words = [10usize, 11, 12, 13];
+        let base = words.as_mut_ptr().expose_provenance();
         // SAFETY: the range is inside the array.
         let stack = unsafe { Stack::new(base + WORD, base + 3 * WORD) };
         assert_eq!([1, 2].map(|i| stack.read(base + i * WORD)), [Some(11), Some(12)]);

@@ -89,15 +89,15 @@ type Row = UnwindTableRow<usize, Fixed>;
 
 /// The row for `lookup`.
 #[inline(never)]
-fn row<'c>(module: &'static Module, context: &'c mut Context, lookup: usize) -> Option<(&'static Tables, &'c Row, Encoding)> {
+fn row<'c>(
+    module: &'static Module,
+    context: &'c mut Context,
+    lookup: usize,
+) -> Option<(&'static Tables, &'c Row, Encoding)> {
     let tables = module.tables.as_ref()?;
     let address = lookup.wrapping_sub(module.bias) as u64;
-    let fde = tables.header.table()?.fde_for_address(
-        &tables.frames,
-        &tables.bases,
-        address,
-        gimli::EhFrame::cie_from_offset,
-    );
+    let fde =
+        tables.header.table()?.fde_for_address(&tables.frames, &tables.bases, address, gimli::EhFrame::cie_from_offset);
     let fde = fde.ok()?;
     let encoding = fde.cie().encoding();
     let row = fde.unwind_info_for_address(&tables.frames, &tables.bases, context, address).ok()?;
@@ -135,7 +135,9 @@ fn evaluate(tables: &Tables, row: &Row, encoding: Encoding, regs: Regs, innermos
         evaluate_expression(tables, e, encoding, regs, initial, stack)
     };
     let cfa = match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => value_of(*register, regs)?.wrapping_add_signed(*offset as isize),
+        CfaRule::RegisterAndOffset { register, offset } => {
+            value_of(*register, regs)?.wrapping_add_signed(*offset as isize)
+        }
         CfaRule::Expression(e) => expression(e, None)?,
     };
     let register = |rule: Option<RegisterRule<usize>>, same: usize| match rule {

@@ -62,7 +62,8 @@ fn the_environment_overrides() {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap());
         child.args(["--exact", test, "--nocapture"]).env(CHILD, "1").env_remove("RT_TRACE_STACKS");
         let out = child.envs(value.map(|v| ("RT_TRACE_STACKS", v))).output().unwrap();
-        let method = String::from_utf8(out.stdout).unwrap().split_once("method: ").unwrap().1.lines().next().unwrap().to_owned();
+        let method =
+            String::from_utf8(out.stdout).unwrap().split_once("method: ").unwrap().1.lines().next().unwrap().to_owned();
         (method, String::from_utf8(out.stderr).unwrap().lines().filter(|l| l.starts_with("gort")).collect::<String>())
     };
     let probed = format!("{:?}", probe::probe());
@@ -87,7 +88,11 @@ fn off_and_nothing() {
         assert_eq!(walk_by(Method::Dwarf, here, here.sp, &mut cache, &mut []), 0);
         assert_eq!(walk_by(Method::FramePointers, here, here.sp, &mut cache, &mut []), 0);
         for method in [Method::FramePointers, Method::Dwarf] {
-            assert_eq!(walk_by(method, here, here.sp, &mut cache, &mut out), 1, "the first PC is known without the stack");
+            assert_eq!(
+                walk_by(method, here, here.sp, &mut cache, &mut out),
+                1,
+                "the first PC is known without the stack"
+            );
             assert_eq!(out[0], here.pc);
         }
     }

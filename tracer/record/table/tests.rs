@@ -189,7 +189,9 @@ mod plain {
     #[test]
     fn strings_are_cut_between_characters() {
         let long = "x".repeat(1022);
-        for (tail, kept) in [("", 0), ("ab", 2), ("abc", 2), ("é", 2), ("aé", 1), ("€", 0), ("€€", 0), ("a🦀", 1), ("🦀", 0)] {
+        for (tail, kept) in
+            [("", 0), ("ab", 2), ("abc", 2), ("é", 2), ("aé", 1), ("€", 0), ("€€", 0), ("a🦀", 1), ("🦀", 0)]
+        {
             let s = format!("{long}{tail}");
             assert_eq!(cut(s.as_bytes()).len(), 1022 + kept, "tail {tail}");
             let t = StringTable::new(MIB);
@@ -232,7 +234,7 @@ mod plain {
     }
 }
 
-/// RUSTFLAGS="--cfg loom" cargo test --release -p gort-tracer --lib table
+/// RUSTFLAGS="--cfg loom" cargo test --release -p gort-tracer --lib record::table
 ///
 /// Each model also says which outcomes it must have met: loom prunes what it holds for equivalent, and goes wrong when a
 /// thread's own load hides another's, so a model that proves nothing is easily written. (Hence the reader on the spawned
@@ -243,7 +245,10 @@ mod models {
     use loom::{sync::Arc, thread};
     use std::{collections::BTreeSet, sync::Mutex};
 
-    fn covers<T: Ord + Send + 'static + std::fmt::Debug>(outcomes: &[T], model: impl Fn() -> T + Send + Sync + 'static) {
+    fn covers<T: Ord + Send + 'static + std::fmt::Debug>(
+        outcomes: &[T],
+        model: impl Fn() -> T + Send + Sync + 'static,
+    ) {
         let met = std::sync::Arc::new(Mutex::new(BTreeSet::new()));
         let meets = met.clone();
         loom::model(move || {

@@ -16,9 +16,8 @@ impl Guarded {
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         // SAFETY: the inner pages of that mapping.
-        let opened = unsafe {
-            libc::mprotect(base.wrapping_byte_add(PAGE), PAGES * PAGE, libc::PROT_READ | libc::PROT_WRITE)
-        };
+        let opened =
+            unsafe { libc::mprotect(base.wrapping_byte_add(PAGE), PAGES * PAGE, libc::PROT_READ | libc::PROT_WRITE) };
         assert_eq!(opened, 0);
         Guarded(base as usize + PAGE)
     }

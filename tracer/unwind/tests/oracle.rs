@@ -43,7 +43,7 @@ fn every_row() {
     let mut words = vec![0usize; 1 << 20];
     let top = words.as_ptr_range().end.addr();
     words.iter_mut().enumerate().for_each(|(i, w)| *w = top + i * 16);
-    let base = words.as_ptr().expose_provenance();
+    let base = words.as_mut_ptr().expose_provenance();
     // SAFETY: the vector outlives the value.
     let stack = unsafe { Stack::new(base, top) };
     let read = |address: u64| stack.read(address as usize).map(|w| w as u64).ok_or(());
@@ -143,7 +143,12 @@ fn a_whole_stack() {
                     eh_frame_hdr: Some(header),
                     ..Default::default()
                 };
-                unwinder.add_module(Module::new("m".into(), m.code.start as u64..m.code.end as u64, m.bias as u64, info));
+                unwinder.add_module(Module::new(
+                    "m".into(),
+                    m.code.start as u64..m.code.end as u64,
+                    m.bias as u64,
+                    info,
+                ));
             }
             let (low, high) = thread_stack();
             assert!((low..high).contains(&regs.sp));
