@@ -16,7 +16,7 @@
 //!
 //! - H1: if receivers wait, the queue is empty and no sender waits. If senders wait, the queue is full.
 //! - H2: a waiting node's `slot` points to a place on the waiter's stack. Whoever takes the node off the list, and nobody
-//!   else, moves the value through it, before [`Node::finish`].
+//!   else, moves the value through it, before `Node::finish`.
 //! - H4: two hints tell whether a send or receive is likely to wait; then it enters the runtime first and locks once instead of
 //!   twice. A stale hint costs time, nothing else: the slow path looks under the lock.
 //! - H3: fast paths run outside the runtime and touch only the channel. A goroutine enters it to wait, and to wake.

@@ -5,10 +5,10 @@
 //!                     tables[gen % 2] (stacks, strings) ----------^
 //! ```
 //!
-//! A thread opens its [gate](gate), which tells it the generation; it changes a state and appends the event that says
+//! A thread opens its [gate], which tells it the generation; it changes a state and appends the event that says
 //! so; it closes the gate. About once a second the runtime's advancer moves to the next generation: it makes sure that
 //! everything alive has a status in the old one, [publishes](publish) the new number, waits until every gate was seen
-//! quiet, and [closes](close) the old generation, which then travels to the [sink](Sink) as a whole.
+//! quiet, and [closes](close) the old generation, which then travels to the sink as a whole.
 //!
 //! This module knows batches, tables and streams. It knows no scheduler: what the events mean and when a census is
 //! complete is the runtime's business.

@@ -92,7 +92,7 @@ pub struct Stats {
 pub enum StreamError {
     /// The writer failed; it was not called again.
     Write(io::Error),
-    /// The writer was so slow that more than [`PENDING_BYTES_MAX`] waited for it.
+    /// The writer was so slow that more than [`PENDING_BYTES_MAX`](super::PENDING_BYTES_MAX) waited for it.
     Lost {
         /// Bytes of events that were dropped.
         bytes: u64,

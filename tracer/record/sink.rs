@@ -24,6 +24,7 @@ use crate::clock::Snapshot;
 use crate::record::batch::{Batch, Sealed};
 use crate::record::{Stats, StreamError, start, strings, tables};
 use crate::symbol::{self, Symbolizer};
+use crate::unwind;
 use crate::wire::{Ev, HEADER, MAX_FRAMES, NO_M, cut_string, ext};
 
 /// Bytes that may wait for the stream.
@@ -238,6 +239,10 @@ impl Reader {
     }
 
     fn end_generation(&mut self, close: Close) {
+        if unwind::modules_stale() {
+            // A walk met code of an object that was loaded since.
+            unwind::refresh_modules();
+        }
         let r#gen = close.r#gen;
         let (mine, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(|m| match m {
             Message::Batch(b) => b.r#gen == r#gen,
