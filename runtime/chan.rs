@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tracer::record::Fixed;
 
 use crate::prim::spin::RawLock;
-use crate::sched::g::Wait;
+use crate::sched::g::{Kind, Wait};
 use crate::sched::park::Caller;
 use crate::sync::waiter::{Node, Nodes, Waiter};
 
@@ -289,7 +289,7 @@ impl<T> Chan<T> {
 
     /// Waits with a node that is on a list; lets go of the lock when the waiter may be seen.
     fn wait(&self, caller: &Caller, node: &Node, reason: Fixed) {
-        let wait = Wait { reason, kind: "channel", object: ptr::from_ref(self) as usize };
+        let wait = Wait { reason, kind: Kind::Channel, object: ptr::from_ref(self) as usize };
         // SAFETY: the caller of this function has locked; unlocked once, by this closure.
         caller.wait(node, wait, || unsafe { self.unlock() });
     }

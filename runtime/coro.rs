@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    M's own stack (g0)                      goroutine's stack
-//!    schedule                                Header { g, coro, yielder }      top
+//!    schedule                                Header { g, coro }               top
 //!      execute(g)  -- resume(stack) -->      body: loop {
 //!                                               sched::main(g)   the goroutine's whole life
 //!      ... goes on <-- suspend(stack) --         suspend         (the goroutine has ended)
@@ -20,6 +20,7 @@
 use corosensei::stack::{Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use crate::sched::g::G;
 use crate::stack::header::StackRef;
 
 pub(crate) type Coro = Coroutine<(), (), (), StackRef>;
@@ -59,22 +60,22 @@ pub(crate) unsafe fn resume(stack: StackRef) {
 
 fn body(yielder: &Yielder<(), ()>, stack: StackRef) {
     let h = stack.header();
-    h.yielder.set(std::ptr::from_ref(yielder).cast());
     loop {
         let g = h.g.get().expect("a resumed stack has a goroutine");
+        g.yielder.set(std::ptr::from_ref(yielder).cast());
         crate::sched::life::main(g);
         yielder.suspend(());
     }
 }
 
-/// Switches from the goroutine on `stack` to its M's own stack; returns when the goroutine is resumed, maybe on another M.
+/// Switches from the goroutine to its M's own stack; returns when the goroutine is resumed, maybe on another M.
 ///
 /// # Safety
 ///
-/// The caller runs on `stack`.
+/// The caller runs on g's stack.
 #[inline]
-pub(crate) unsafe fn suspend(stack: StackRef) {
+pub(crate) unsafe fn suspend(g: &'static G) {
     // SAFETY: the body stored the address of its yielder, which lives as long as the coroutine (C3).
-    let yielder = unsafe { &*stack.header().yielder.get().cast::<Yielder<(), ()>>() };
+    let yielder = unsafe { &*g.yielder.get().cast::<Yielder<(), ()>>() };
     yielder.suspend(());
 }

@@ -71,7 +71,11 @@ fn gomaxprocs_in_the_environment() {
     for name in ["hello", "hello_without_run"] {
         for bad in ["abc", "0", "99999", "1025", "-1", "1.5", " 2", "2 "] {
             let ended = program(name, &[("GOMAXPROCS", bad)]);
-            ended.expect_code(101).expect_stderr(&["cannot start the runtime", &format!("GOMAXPROCS={bad}:"), "from 1 to 1024"]);
+            ended.expect_code(101).expect_stderr(&[
+                "cannot start the runtime",
+                &format!("GOMAXPROCS={bad}:"),
+                "from 1 to 1024",
+            ]);
             ended.expect("nothing to run", !ended.stdout.contains("hello"));
         }
         for good in ["1", "3", "1024"] {
@@ -190,17 +194,17 @@ impl Write for TellsWhenDropped {
 }
 
 fn stop_without_start() {
-    let none = || {
+    fn none() {
         let e = rt::trace::stop().unwrap_err();
         assert!(matches!(e, StopError::NotStarted) && e.to_string() == "no trace is running", "{e}");
         assert!(!rt::trace::enabled());
-    };
+    }
     // Before there is a runtime, and from everywhere.
     none();
-    rt::run(move || none());
+    rt::run(none);
     traced_work("after stops without a start");
     none();
-    rt::run(move || none());
+    rt::run(none);
 }
 
 /// A good trace can be made.
@@ -355,7 +359,9 @@ impl Drop for Fails {
 
 fn failing_writers() {
     use Failure::*;
-    for (after, how) in [(0, Error), (20, Error), (600, Error), (0, Zero), (0, Panic), (600, Panic), (0, FlushError), (0, FlushPanic)] {
+    for (after, how) in
+        [(0, Error), (20, Error), (600, Error), (0, Zero), (0, Panic), (600, Panic), (0, FlushError), (0, FlushPanic)]
+    {
         for from in Actor::BOTH {
             let what = format!("a writer with {how:?} after {after} bytes, from a {from:?}");
             let (got, late) = (Buffer::default(), Arc::new(AtomicUsize::new(0)));
@@ -581,7 +587,10 @@ fn rt_trace_gives_a_good_file() {
     ] {
         let file = scratch_file(&format!("rt_trace-{name}"));
         let ended = program(name, &[("RT_TRACE", file.to_str().unwrap())]);
-        ended.expect_code(code).expect_stderr(&[said]).expect("no warning", said != "" || ended.stderr.is_empty());
+        ended
+            .expect_code(code)
+            .expect_stderr(&[said])
+            .expect("no warning", !said.is_empty() || ended.stderr.is_empty());
         let trace = std::fs::read(&file).unwrap();
         judge(&format!("RT_TRACE for {name}"), &trace);
         assert!(common::count(&trace, tracer::wire::Ev::GoCreate) >= 10, "{name}");
@@ -629,7 +638,8 @@ fn maps_run_out() {
             for part in ["vm.max_map_count", &limit.to_string(), "stacks are in use"] {
                 assert!(text.contains(part), "{part:?} in {text:?}");
             }
-            let told: usize = text.split(" stacks are in use").next().unwrap().rsplit(['(', ' ']).next().unwrap().parse().unwrap();
+            let told: usize =
+                text.split(" stacks are in use").next().unwrap().rsplit(['(', ' ']).next().unwrap().parse().unwrap();
             assert!(told.abs_diff(live) < 1000, "{told} are said to be in use, {live} wait: {text}");
         };
         let (about_to, (tx, rx)) = (Arc::new(AtomicUsize::new(0)), rt::chan::bounded::<()>(0));

@@ -270,7 +270,8 @@ fn smoke_large_aligned_and_owning() {
         filler: [u64; 500],
         owned: Vec<String>,
     }
-    let make = |i: u64| Large { filler: std::array::from_fn(|k| i * 1000 + k as u64), owned: vec![format!("message {i}"); 3] };
+    let make =
+        |i: u64| Large { filler: std::array::from_fn(|k| i * 1000 + k as u64), owned: vec![format!("message {i}"); 3] };
     traced("smoke_large_aligned_and_owning", move || {
         for actor in Actor::BOTH {
             for capacity in CAPACITIES {
@@ -426,7 +427,8 @@ fn stampede_of_senders() {
                 rx.close();
                 // What was accepted before the close can still be had.
                 got.extend(rx.iter());
-                let mut back: Vec<usize> = waiting.into_iter().filter_map(|h| h.join().err()).map(SendError::into_inner).collect();
+                let mut back: Vec<usize> =
+                    waiting.into_iter().filter_map(|h| h.join().err()).map(SendError::into_inner).collect();
                 assert!(got.len() >= 60 && got.len() <= 60 + capacity + 1, "{} of 100 came", got.len());
                 got.append(&mut back);
                 got.sort_unstable();
@@ -626,7 +628,11 @@ fn stress_close() {
                     })
                     .collect();
                 (0..rng.below(30)).for_each(|_| rt::yield_now());
-                if rng.below(2) == 0 { tx.close() } else { rx.close() };
+                if rng.below(2) == 0 {
+                    tx.close()
+                } else {
+                    rx.close()
+                };
                 let mut got: Vec<_> = receiving.into_iter().flat_map(Started::join).collect();
                 got.sort_unstable();
                 let sent = sending.into_iter().map(Started::join).enumerate();
@@ -800,7 +806,7 @@ fn stress_drop() {
                 let senders: Vec<_> = (0..actors)
                     .map(|s| {
                         let (tx, ledger) = (tx.clone(), ledger.clone());
-                        let mut rng = Rng::new(seed ^ round << 8 ^ s as u64);
+                        let mut rng = Rng::new(seed ^ (round << 8) ^ s as u64);
                         Actor::mixed(usize::from(s == 0)).start(move || {
                             for i in 0..each {
                                 let value = ledger.entry(s * each + i);
@@ -816,7 +822,7 @@ fn stress_drop() {
                 let receivers: Vec<_> = (0..3)
                     .map(|r| {
                         let rx = rx.clone();
-                        let mut rng = Rng::new(seed ^ round << 8 ^ 100 + r);
+                        let mut rng = Rng::new(seed ^ (round << 8) ^ (100 + r));
                         Actor::mixed(usize::from(r == 0)).start(move || {
                             for _ in 0..rng.below(80) {
                                 match rng.below(4) {

@@ -55,7 +55,10 @@ fn smoke() {
         *m.get_mut() += 1;
         assert_eq!(format!("{m:?}"), "Mutex { value: 6 }");
         let guard = m.lock();
-        assert_eq!((format!("{m:?}"), format!("{guard:?}"), format!("{guard}")), ("Mutex { value: <locked> }".into(), "6".into(), "6".into()));
+        assert_eq!(
+            (format!("{m:?}"), format!("{guard:?}"), format!("{guard}")),
+            ("Mutex { value: <locked> }".into(), "6".into(), "6".into())
+        );
         drop(guard);
         assert_eq!(m.into_inner(), 6);
         assert_eq!(Mutex::<u8>::default().into_inner(), 0);
@@ -183,7 +186,11 @@ fn stampede_of_try_lock() {
                             // Now and then somebody waits, so that every state of the lock is seen.
                             let held = if i % 50 == 0 { Some(shared.0.lock()) } else { shared.0.try_lock() };
                             if held.is_some() {
-                                shared.1.alone(|| if i % 10 == 0 { rt::yield_now() });
+                                shared.1.alone(|| {
+                                    if i % 10 == 0 {
+                                        rt::yield_now()
+                                    }
+                                });
                                 got += 1;
                             }
                         }

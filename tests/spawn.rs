@@ -313,7 +313,10 @@ fn panic_that_waits() {
                     .join()
                     .unwrap();
                     assert!(!before && !after, "round {round}, goroutine {i} does not panic, another one does");
-                    assert_eq!(message(&*rt::go(|| resume_unwind(Box::new("second"))).join().map(|()| 0).unwrap_err()), "second");
+                    assert_eq!(
+                        message(&*rt::go(|| resume_unwind(Box::new("second"))).join().map(|()| 0).unwrap_err()),
+                        "second"
+                    );
                 }
                 drop(tx);
                 assert_eq!(message(&*panics.join().map(|()| 0).unwrap_err()), "waits");
@@ -339,7 +342,7 @@ fn stress_panics() {
                     *n += 1;
                 }
                 3 => rt::blocking(|| std::thread::sleep(Duration::from_micros(300))),
-                4 => assert_eq!(rt::go(panicking).join().unwrap(), false, "a goroutine made by one that panics"),
+                4 => assert!(!rt::go(panicking).join().unwrap(), "a goroutine made by one that panics"),
                 _ => {
                     let (tx, rx) = bounded(0);
                     rt::go(move || tx.send(1));
@@ -499,7 +502,8 @@ fn ten_thousand_traced() {
 fn guards_are_cheap() -> bool {
     // SAFETY: a mapping of our own.
     unsafe {
-        let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        let page =
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
         assert_ne!(page, libc::MAP_FAILED);
         libc::madvise(page, 4096, 102) == 0
     }
@@ -557,7 +561,7 @@ fn run_again() {
         }),
         Ok(42)
     );
-    assert_eq!(rt::Config::new().run(|| rt::gomaxprocs()), rt::gomaxprocs());
+    assert_eq!(rt::Config::new().run(rt::gomaxprocs), rt::gomaxprocs());
     assert_eq!(rt::Config::new().gomaxprocs(rt::gomaxprocs()).run(|| "the same"), "the same");
 }
 

@@ -211,7 +211,9 @@ fn stress_misuse_harms_no_other() {
         .map(|_| {
             let wg = wg.clone();
             let rounds = scaled(300_000, 100_000);
-            std::thread::spawn(move || (0..rounds).filter(|_| catch_unwind(AssertUnwindSafe(|| wg.done())).is_ok()).count())
+            std::thread::spawn(move || {
+                (0..rounds).filter(|_| catch_unwind(AssertUnwindSafe(|| wg.done())).is_ok()).count()
+            })
         })
         .collect();
     let unnoticed: usize = culprits.into_iter().map(|c| c.join().unwrap()).sum();

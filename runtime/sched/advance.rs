@@ -31,7 +31,7 @@ use tracer::wire::{GoStatus, NO_M};
 
 use crate::sched::SCHED;
 use crate::sched::emit::{self, At};
-use crate::sched::g::{G, SLAB, Wait};
+use crate::sched::g::{G, Kind, SLAB, Wait};
 use crate::sched::p::P;
 use crate::sched::park::{Caller, Inside};
 use crate::sched::state::{Scan, Status};
@@ -62,7 +62,7 @@ impl<T> Reply<T> {
     }
 
     fn wait(&self) -> T {
-        Caller::here().wait_until(&self.waiters, Fixed::Sync, "trace", || self.done.load(Ordering::SeqCst));
+        Caller::here().wait_until(&self.waiters, Fixed::Sync, Kind::Trace, || self.done.load(Ordering::SeqCst));
         self.value.lock().take().expect("a reply is taken once")
     }
 }
@@ -153,7 +153,7 @@ pub(crate) fn main() {
 /// Parks until there is something to do.
 fn wait() {
     let inside = Inside::enter().expect("the advancer is a goroutine");
-    let wait = Wait { reason: Fixed::System, kind: "trace requests", object: 0 };
+    let wait = Wait { reason: Fixed::System, kind: Kind::None, object: 0 };
     inside.park(wait, |_, g| {
         *INBOX.waiting.lock() = Some(g);
         // A request that came before nobody was there to be nudged for; so look once more, now that there is.

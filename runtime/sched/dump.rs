@@ -6,7 +6,7 @@ use tracer::record::symbolizer;
 use tracer::symbol;
 use tracer::unwind::{self, Cache};
 
-use crate::sched::g::{G, SLAB};
+use crate::sched::g::{G, Kind, SLAB};
 use crate::sched::state::{Scan, Status};
 
 /// Frames shown per goroutine.
@@ -56,9 +56,9 @@ fn one(out: &mut String, g: &'static G, cache: &mut Cache) {
                     let _ = write!(out, "{name:?} ");
                 }
                 let _ = match status {
-                    Status::Waiting if wait.kind.is_empty() => writeln!(out, "[{}]:", wait.reason.text()),
+                    Status::Waiting if wait.kind == Kind::None => writeln!(out, "[{}]:", wait.reason.text()),
                     Status::Waiting => {
-                        writeln!(out, "[{}, on {} at {:#x}]:", wait.reason.text(), wait.kind, wait.object)
+                        writeln!(out, "[{}, on {} at {:#x}]:", wait.reason.text(), wait.kind.text(), wait.object)
                     }
                     Status::Syscall => writeln!(out, "[syscall]:"),
                     _ => writeln!(out, "[runnable]:"),

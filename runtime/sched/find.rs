@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use tracer::clock::mono_ns;
+use tracer::record::Fixed;
 
 use crate::sched::SCHED;
 use crate::sched::emit;
-use crate::sched::g::{G, GList};
+use crate::sched::g::{G, GList, Kind, Wait};
 use crate::sched::life::world_runs;
 use crate::sched::m::{M, Own};
 use crate::sched::p::{HeldP, P};
@@ -341,7 +342,7 @@ pub(crate) fn wake_poller_for_timers() {
 
 /// Suspends the calling goroutine until `when_ns` on CLOCK_MONOTONIC.
 pub(crate) fn sleep_until(inside: &Inside, when_ns: u64) {
-    let wait = crate::sched::g::Wait { reason: tracer::record::Fixed::Sleep, kind: "", object: 0 };
+    let wait = Wait { reason: Fixed::Sleep, kind: Kind::None, object: 0 };
     inside.park(wait, move |m, g| {
         let p = m.must_p();
         p.timers.add(when_ns, g);

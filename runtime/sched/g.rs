@@ -20,13 +20,38 @@ use crate::sched::task::RawTask;
 use crate::stack::Class;
 use crate::stack::header::StackRef;
 
+/// What kind of thing a goroutine waits for, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Nothing that has an address.
+    None,
+    Channel,
+    Mutex,
+    WaitGroup,
+    GoroutineEnd,
+    Trace,
+}
+
+impl Kind {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Kind::None => "",
+            Kind::Channel => "channel",
+            Kind::Mutex => "mutex",
+            Kind::WaitGroup => "wait group",
+            Kind::GoroutineEnd => "goroutine's end",
+            Kind::Trace => "trace",
+        }
+    }
+}
+
 /// What a waiting goroutine waits for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     /// Go's word for it.
     pub(crate) reason: Fixed,
-    /// What kind of object, for people.
-    pub(crate) kind: &'static str,
+    pub(crate) kind: Kind,
     /// The object's address, 0 if there is none.
     pub(crate) object: usize,
 }
@@ -41,37 +66,43 @@ pub(crate) struct Origin {
 }
 
 /// A goroutine.
-#[repr(align(64))]
+///
+/// The fields are in the order of use: a switch touches the first line, a wait the second.
+#[repr(C, align(64))]
 pub(crate) struct G {
     pub(crate) state: StateWord,
-    pub(crate) trace: ResourceState,
-    id: AtomicU64,
-    /// The M that runs it.
-    m: AtomicPtr<M>,
-    pub(crate) stack: Cell<Option<StackRef>>,
-    /// Where its own frames end: the stack pointer in the last of the runtime's frames below them. 0 before it runs.
-    entry: Cell<usize>,
     pub(crate) class: Cell<Class>,
-    /// The next in the one list that holds it.
-    pub(crate) link: Cell<Option<&'static G>>,
-    pub(crate) task: Cell<Option<RawTask>>,
-    pub(crate) wait: Cell<Wait>,
-    /// Where it stands while it is parked or in a declared blocking call.
-    pub(crate) regs: Cell<Regs>,
-    /// The generation in which its name was last written.
-    pub(crate) labelled_in: Cell<u64>,
     /// It waits on its M's own thread, which alone may run it (see [`crate::sched::wired`]).
     pub(crate) wired: Cell<bool>,
     /// One of the runtime's own, which does not keep a program alive.
     pub(crate) system: Cell<bool>,
+    /// The M that runs it.
+    m: AtomicPtr<M>,
+    pub(crate) stack: Cell<Option<StackRef>>,
+    /// Its coroutine's handle to suspend itself, an address in its stack; set when it begins to run.
+    pub(crate) yielder: Cell<*const ()>,
+    /// The next in the one list that holds it.
+    pub(crate) link: Cell<Option<&'static G>>,
+    /// Where its own frames end: the stack pointer in the last of the runtime's frames below them. 0 before it runs.
+    entry: Cell<usize>,
+    id: AtomicU64,
+    /// Where it stands while it is parked or in a declared blocking call.
+    pub(crate) regs: Cell<Regs>,
+    pub(crate) wait: Cell<Wait>,
+    pub(crate) task: Cell<Option<RawTask>>,
+    pub(crate) trace: ResourceState,
+    /// The generation in which its name was last written.
+    pub(crate) labelled_in: Cell<u64>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
     pub(crate) origin: Cell<Option<Origin>>,
 }
 
+const _: () = assert!(std::mem::offset_of!(G, regs) <= 64 && size_of::<G>() <= 256);
+
 // SAFETY: the cells follow N2; the state word's transitions carry acquire and release.
 unsafe impl Sync for G {}
 
-const NOT_WAITING: Wait = Wait { reason: Fixed::Forever, kind: "", object: 0 };
+const NOT_WAITING: Wait = Wait { reason: Fixed::Forever, kind: Kind::None, object: 0 };
 
 impl G {
     fn empty() -> G {
@@ -81,6 +112,7 @@ impl G {
             id: AtomicU64::new(0),
             m: AtomicPtr::new(std::ptr::null_mut()),
             stack: Cell::new(None),
+            yielder: Cell::new(std::ptr::null()),
             entry: Cell::new(0),
             class: Cell::new(Class::DEFAULT),
             link: Cell::new(None),

@@ -186,7 +186,6 @@ impl Sched {
 /// The caller runs on g's stack and has said in `m.after` what is to be done.
 #[inline]
 unsafe fn coro_suspend(g: &'static G) {
-    let stack = g.stack.get().expect("a running goroutine has a stack");
     // SAFETY: passed on to the caller.
-    unsafe { crate::coro::suspend(stack) };
+    unsafe { crate::coro::suspend(g) };
 }

@@ -24,7 +24,7 @@ use tracer::unwind::Regs;
 use crate::prim::tls;
 use crate::sched::emit::{self, At};
 use crate::sched::foreign::Foreign;
-use crate::sched::g::{G, Wait};
+use crate::sched::g::{G, Kind, Wait};
 use crate::sched::m::{After, Commit, M};
 use crate::sched::outside;
 use crate::sched::state::Status;
@@ -245,7 +245,7 @@ impl Caller {
     }
 
     /// Waits in `list` unless `done` says, under the list's lock, that there is nothing to wait for.
-    pub(crate) fn wait_until(&self, list: &WaitList, reason: Fixed, kind: &'static str, done: impl Fn() -> bool) {
+    pub(crate) fn wait_until(&self, list: &WaitList, reason: Fixed, kind: Kind, done: impl Fn() -> bool) {
         let node = Node::new(self.waiter());
         list.lock();
         if done() {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracer::record::{Fixed, Start};
 
+use crate::sched::g::Kind;
 use crate::sched::park::Caller;
 use crate::stack::header::current_g;
 use crate::sync::waiter::WaitList;
@@ -134,8 +135,8 @@ impl Packet {
         self.waiters.wake_all();
     }
 
-    fn wait(&self, caller: Caller, kind: &'static str) {
-        caller.wait_until(&self.waiters, Fixed::Sync, kind, || self.done.load(Ordering::SeqCst));
+    fn wait(&self, caller: Caller) {
+        caller.wait_until(&self.waiters, Fixed::Sync, Kind::GoroutineEnd, || self.done.load(Ordering::SeqCst));
     }
 }
 
@@ -181,7 +182,7 @@ impl<T> JoinHandle<T> {
     pub fn join(self) -> std::thread::Result<T> {
         let packet = self.task.packet();
         if !packet.done.load(Ordering::Acquire) {
-            packet.wait(Caller::here(), "goroutine's end");
+            packet.wait(Caller::here());
         }
         // SAFETY: `done` was seen; `self` is consumed, so this is the only time.
         unsafe { self.task.take() }

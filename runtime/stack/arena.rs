@@ -174,7 +174,7 @@ impl Arena {
         self.install_guard(low)?;
         region.next += bytes;
         // SAFETY: the stack is mapped, new, and by the region's lock ours alone.
-        Ok(unsafe { StackRef::init(low + bytes, class) })
+        Ok(unsafe { StackRef::init(low, class) })
     }
 
     fn install_guard(&self, low: usize) -> io::Result<()> {

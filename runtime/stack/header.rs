@@ -18,9 +18,10 @@ pub(crate) struct Header {
     /// The coroutine that lives on this stack, from first use on for ever.
     pub(crate) coro: UnsafeCell<MaybeUninit<Coro>>,
     pub(crate) has_coro: Cell<bool>,
-    /// The coroutine's handle to suspend itself, an address inside the stack; set when it first runs.
-    pub(crate) yielder: Cell<*const ()>,
 }
+
+// One line of the cache, so that a switch misses once.
+const _: () = assert!(size_of::<Header>() == 64);
 
 /// A stack, by its header. Stacks are never unmapped, so the reference is good for ever; who may use what is behind it is
 /// A4's business.
@@ -32,21 +33,21 @@ pub(crate) struct StackRef(&'static Header);
 unsafe impl Send for StackRef {}
 
 impl StackRef {
-    /// The stack whose top is `top`.
+    /// The stack whose lowest address is `low`.
     ///
     /// # Safety
     ///
-    /// `top` is the top of a stack of the arena whose memory is readable and writable, and the caller owns it.
-    pub(crate) unsafe fn init(top: usize, class: Class) -> StackRef {
-        let header = (top - size_of::<Header>()) as *mut Header;
-        // SAFETY: the memory is mapped, aligned (tops are aligned to 64 KiB) and owned by the caller.
+    /// `low` is the low end of a stack of the arena whose memory above the guard is readable and writable, and the caller
+    /// owns it.
+    pub(crate) unsafe fn init(low: usize, class: Class) -> StackRef {
+        let header = header_at(low).expect("a stack of the arena").cast_mut();
+        // SAFETY: the memory is mapped, aligned (colours are multiples of 64) and owned by the caller.
         unsafe {
             header.write(Header {
                 g: Cell::new(None),
                 class,
                 coro: UnsafeCell::new(MaybeUninit::uninit()),
                 has_coro: Cell::new(false),
-                yielder: Cell::new(std::ptr::null()),
             });
             StackRef(&*header)
         }
@@ -63,7 +64,7 @@ impl StackRef {
 
     /// The lowest address, guard included.
     pub(crate) fn low(self) -> usize {
-        self.top() + size_of::<Header>() - self.0.class.bytes()
+        self.top() & !(self.0.class.bytes() - 1)
     }
 }
 
@@ -93,10 +94,27 @@ fn header_at(address: usize) -> Option<*const Header> {
     if offset >= bytes {
         return None;
     }
-    let class = offset >> ARENA.region_shift.load(Ordering::Relaxed);
-    let top = (address | (CLASS_BYTES[class & 3] - 1)) + 1;
-    Some((top - size_of::<Header>()) as *const Header)
+    let class = (offset >> ARENA.region_shift.load(Ordering::Relaxed)) & 3;
+    let top = (address | (CLASS_BYTES[class] - 1)) + 1;
+    let colour = (offset >> CLASS_SHIFT[class]) % COLOURS * COLOUR_BYTES;
+    Some((top - colour - size_of::<Header>()) as *const Header)
 }
+
+/// log2 of the class sizes.
+const CLASS_SHIFT: [u32; 4] = {
+    let mut shift = [0; 4];
+    let mut i = 0;
+    while i < 4 {
+        shift[i] = CLASS_BYTES[i].trailing_zeros();
+        i += 1;
+    }
+    shift
+};
+
+/// Neighbouring stacks begin at different places in their top page, so that what every switch touches does not all fall into
+/// the same set of the first-level cache (A5). Half a page, so that a small goroutine still needs one page.
+const COLOURS: usize = 32;
+const COLOUR_BYTES: usize = 64;
 
 /// The goroutine on whose stack the caller runs (A1).
 #[inline(always)]

@@ -16,6 +16,8 @@
 //!   otherwise mprotect splits the mapping, and `vm.max_map_count` bounds the number of stacks.
 //! - A3: a stack that was used keeps its pages and its suspended coroutine; it is handed out again as it is. Nothing is
 //!   given back to the kernel when a goroutine ends (16 us and a TLB shootdown); a trim in batches does that.
+//! - A5: the header's place in the top page depends on the stack's index (its colour). With all headers at the same offset, a
+//!   thousand goroutines that take turns would meet in one set of the cache.
 //! - A4: a stack is in exactly one place: bound to a goroutine, in a P's cache, or in the shared free list.
 //!
 //! Rejected: one mapping per stack (dies at 32,750 with the default map count); segmented or copied stacks (Rust has

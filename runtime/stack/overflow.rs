@@ -135,8 +135,7 @@ unsafe fn faulted(address: usize, sp: usize) -> Option<&'static G> {
     // The stack pointer of an overflow lies in the guard or just above it, in the same stack.
     // SAFETY: the thread runs on that stack, so it was handed out.
     let h = unsafe { header::of_fault(sp) }?;
-    let top = std::ptr::from_ref(h) as usize + size_of::<header::Header>();
-    let low = top - h.class.bytes();
+    let low = sp & !(h.class.bytes() - 1);
     if address < low || address >= low + guard_bytes() {
         return None;
     }

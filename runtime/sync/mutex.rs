@@ -22,7 +22,7 @@ use tracer::clock;
 use tracer::record::Fixed;
 
 use crate::prim::spin::RawLock;
-use crate::sched::g::Wait;
+use crate::sched::g::{Kind, Wait};
 use crate::sched::park::Caller;
 use crate::sync::waiter::{Node, Nodes};
 
@@ -125,7 +125,7 @@ impl Raw {
                 if first_time { waiting.push_back(&node) } else { waiting.push_front(&node) }
             }
             first_time = false;
-            let wait = Wait { reason: Fixed::Sync, kind: "mutex", object: std::ptr::from_ref(self) as usize };
+            let wait = Wait { reason: Fixed::Sync, kind: Kind::Mutex, object: std::ptr::from_ref(self) as usize };
             // SAFETY: locked above; unlocked once, by this closure.
             caller.wait(&node, wait, || unsafe { self.lock.unlock() });
             if node.outcome.get() == HANDED {

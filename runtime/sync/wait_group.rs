@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tracer::record::Fixed;
 use tracer::unwind::Regs;
 
+use crate::sched::g::Kind;
 use crate::sched::park::Caller;
 use crate::sched::spawn::{Settings, spawn};
 use crate::sched::task::{JoinHandle, start_of};
@@ -80,7 +81,7 @@ impl WaitGroup {
             return;
         }
         let zero = || self.inner.count.load(Ordering::SeqCst) == 0;
-        Caller::here().wait_until(&self.inner.waiters, Fixed::Sync, "wait group", zero);
+        Caller::here().wait_until(&self.inner.waiters, Fixed::Sync, Kind::WaitGroup, zero);
     }
 
     /// Starts a goroutine that counts: adds one, runs `f`, and is done, also when `f` panics.

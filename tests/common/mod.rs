@@ -131,7 +131,9 @@ impl HangGuard {
         let (tx, rx) = std::sync::mpsc::channel::<()>();
         let what = what.to_owned();
         std::thread::spawn(move || {
-            if rx.recv_timeout(Duration::from_secs(HANG_SECONDS.into())) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            if rx.recv_timeout(Duration::from_secs(HANG_SECONDS.into()))
+                == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            {
                 eprintln!("{what}: no end after {HANG_SECONDS} s: it hangs");
                 std::process::abort();
             }
