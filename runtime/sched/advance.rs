@@ -33,7 +33,7 @@ use crate::sched::SCHED;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Kind, SLAB, Wait};
 use crate::sched::p::P;
-use crate::sched::park::{Caller, Inside};
+use crate::sched::park::{Caller, Inside, Turn};
 use crate::sched::state::{Scan, Status};
 use crate::sched::world;
 use crate::sync::waiter::WaitList;
@@ -58,7 +58,7 @@ impl<T> Reply<T> {
     fn set(&self, value: T) {
         *self.value.lock() = Some(value);
         self.done.store(true, Ordering::SeqCst);
-        self.waiters.wake_all();
+        self.waiters.wake_all(Turn::Next);
     }
 
     fn wait(&self) -> T {

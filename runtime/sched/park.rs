@@ -32,6 +32,15 @@ use crate::sched::{queue, wired};
 use crate::stack::header::current_g;
 use crate::sync::waiter::{Node, WaitList, Waiter};
 
+/// When a goroutine that was readied runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Turn {
+    /// Next on this P: it and the waker hand something to each other, and the data are in the cache.
+    Next,
+    /// After those who queue already: there is no hurry.
+    Last,
+}
+
 /// Evidence that the calling goroutine is inside the runtime. Dropping it leaves.
 #[must_use]
 pub(crate) struct Inside {
@@ -122,9 +131,9 @@ impl Inside {
         unsafe { wired::switch(m, g) };
     }
 
-    /// Readies a goroutine, which becomes the next to run on the caller's P.
+    /// Readies a goroutine, which takes its turn on the caller's P.
     #[inline]
-    pub(crate) fn ready(&self, g: &'static G) {
+    pub(crate) fn ready(&self, g: &'static G, turn: Turn) {
         let m = self.m();
         if let Some(guard) = m.slot.acquire_if_on() {
             g.state.ready();
@@ -134,7 +143,10 @@ impl Inside {
         } else {
             g.state.ready();
         }
-        queue::submit_next(m, g);
+        match turn {
+            Turn::Next => queue::submit_next(m, g),
+            Turn::Last => queue::submit_last(m, g),
+        }
     }
 }
 
@@ -221,8 +233,14 @@ impl Caller {
     /// Ends the wait of a goroutine or thread whose node was taken off its list (K1).
     #[inline]
     pub(crate) fn wake(&self, waiter: Waiter) {
+        self.wake_in(waiter, Turn::Next);
+    }
+
+    /// As [`Caller::wake`], with a say in when the goroutine runs.
+    #[inline]
+    pub(crate) fn wake_in(&self, waiter: Waiter, turn: Turn) {
         match (waiter, self) {
-            (Waiter::Goroutine(g), Caller::Goroutine(inside)) => inside.ready(g),
+            (Waiter::Goroutine(g), Caller::Goroutine(inside)) => inside.ready(g, turn),
             (Waiter::Goroutine(g), Caller::Thread(v)) => ready_from_outside(&v.thread.slot, g),
             (Waiter::Thread(t), _) => t.wake(),
         }

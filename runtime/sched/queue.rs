@@ -75,6 +75,14 @@ pub(crate) fn submit_next(m: &'static M, g: &'static G) {
     }
 }
 
+/// A goroutine became runnable and queues up behind the others of `m`'s P.
+pub(crate) fn submit_last(m: &'static M, g: &'static G) {
+    m.must_p().put_back(g);
+    if SCHED.ps().len() > 1 {
+        wake_searcher();
+    }
+}
+
 /// A goroutine became runnable and belongs to no P.
 pub(crate) fn submit_global(g: &'static G) {
     SCHED.global.push(g);

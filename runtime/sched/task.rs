@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracer::record::{Fixed, Start};
 
 use crate::sched::g::Kind;
-use crate::sched::park::Caller;
+use crate::sched::park::{Caller, Turn};
 use crate::stack::header::current_g;
 use crate::sync::waiter::WaitList;
 
@@ -132,7 +132,9 @@ impl Packet {
     fn complete(&self) {
         // ORDER: SeqCst; pairs with the load under the lock in wait() (J3); publishes the result (J2).
         self.done.store(true, Ordering::SeqCst);
-        self.waiters.wake_all();
+        // Whoever joins many in order would otherwise be pulled to the front by the first that ends, only to find that the
+        // next one has not run yet.
+        self.waiters.wake_all(Turn::Last);
     }
 
     fn wait(&self, caller: Caller) {

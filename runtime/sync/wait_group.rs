@@ -9,7 +9,7 @@ use tracer::record::Fixed;
 use tracer::unwind::Regs;
 
 use crate::sched::g::Kind;
-use crate::sched::park::Caller;
+use crate::sched::park::{Caller, Turn};
 use crate::sched::spawn::{Settings, spawn};
 use crate::sched::task::{JoinHandle, start_of};
 use crate::sync::waiter::WaitList;
@@ -71,7 +71,7 @@ impl WaitGroup {
             panic!("WaitGroup::done without an add");
         }
         if before == 1 {
-            self.inner.waiters.wake_all();
+            self.inner.waiters.wake_all(Turn::Next);
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::prim::spin::RawLock;
 use crate::sched::foreign::Foreign;
 use crate::sched::g::G;
-use crate::sched::park::Caller;
+use crate::sched::park::{Caller, Turn};
 
 /// Who waits.
 #[derive(Clone, Copy)]
@@ -124,7 +124,11 @@ impl Nodes {
 unsafe impl Send for Nodes {}
 
 /// A list with its lock, for waits that have no other lock.
+///
+/// - Q3: whoever is about to wait sets `used`, then looks whether there is still something to wait for; whoever ends that
+///   makes it so, then reads `used`. All four are SeqCst: one of the two sees the other. `used` is never cleared.
 pub(crate) struct WaitList {
+    used: AtomicBool,
     lock: RawLock,
     nodes: UnsafeCell<Nodes>,
 }
@@ -136,11 +140,13 @@ unsafe impl Send for WaitList {}
 
 impl WaitList {
     pub(crate) const fn new() -> WaitList {
-        WaitList { lock: RawLock::new(), nodes: UnsafeCell::new(Nodes::new()) }
+        WaitList { used: AtomicBool::new(false), lock: RawLock::new(), nodes: UnsafeCell::new(Nodes::new()) }
     }
 
+    /// Locks, for somebody who is about to look whether he has to wait (Q3).
     pub(crate) fn lock(&self) {
         self.lock.lock();
+        self.used.store(true, Ordering::SeqCst);
     }
 
     /// # Safety
@@ -168,8 +174,12 @@ impl WaitList {
         waiter
     }
 
-    /// Wakes everybody who waits now.
-    pub(crate) fn wake_all(&self) {
+    /// Wakes everybody who waits now, for `turn`. The caller has made true what they wait for, with a SeqCst store.
+    pub(crate) fn wake_all(&self, turn: Turn) {
+        // Q3
+        if !self.used.load(Ordering::SeqCst) {
+            return;
+        }
         self.lock.lock();
         // SAFETY: the lock is held; it is unlocked once, below.
         let empty = unsafe { (*self.nodes.get()).is_empty() };
@@ -180,7 +190,7 @@ impl WaitList {
         }
         let caller = Caller::here();
         while let Some(w) = self.pop() {
-            caller.wake(w);
+            caller.wake_in(w, turn);
         }
     }
 }
