@@ -42,7 +42,7 @@ static SESSION: Mutex<Session> = Mutex::new(Session::None);
 pub enum StartError {
     /// One is running already. It was not disturbed.
     AlreadyStarted,
-    /// The tracer's thread could not be started.
+    /// The file could not be made, or the tracer's thread could not be started.
     Io(io::Error),
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for StartError {
             StartError::AlreadyStarted => {
                 f.write_str("a trace is running already: stop it with rt::trace::stop() first")
             }
-            StartError::Io(e) => write!(f, "cannot start the tracer's thread: {e}"),
+            StartError::Io(e) => write!(f, "cannot start the trace: {e}"),
         }
     }
 }
@@ -103,6 +103,11 @@ impl std::error::Error for StopError {
 ///
 /// See [`StartError`].
 pub fn start(out: impl Write + Send + 'static) -> Result<(), StartError> {
+    start_with(|| Ok(out))
+}
+
+/// [`start`], with a writer that is made only when no other session runs.
+fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -> Result<(), StartError> {
     start_default();
     {
         let mut session = SESSION.lock();
@@ -111,7 +116,7 @@ pub fn start(out: impl Write + Send + 'static) -> Result<(), StartError> {
         }
         *session = Session::Busy;
     }
-    match advance::start(Box::new(out)) {
+    match make().and_then(|out| advance::start(Box::new(out))) {
         Ok(ended) => {
             *SESSION.lock() = Session::Running(ended);
             Ok(())
@@ -161,8 +166,7 @@ pub(crate) struct RunTrace(PathBuf);
 /// Starts the trace that `RT_TRACE` asks for.
 pub(crate) fn start_from_environment() -> Option<RunTrace> {
     let path = PathBuf::from(std::env::var_os("RT_TRACE").filter(|v| !v.is_empty())?);
-    let started = File::create(&path).map_err(StartError::Io).and_then(start);
-    match started {
+    match start_with(|| File::create(&path)) {
         Ok(()) => Some(RunTrace(path)),
         Err(e) => {
             eprintln!("gort: RT_TRACE={}: {e}; running without a trace", path.display());

@@ -80,6 +80,22 @@ pub(crate) fn goroutine(w: &mut Writer<'_>, g: &G) {
         let status = go_status(g.state.status());
         let m = if matches!(status, GoStatus::Running | GoStatus::Syscall) { w.m_id() } else { NO_M };
         w.event(Ev::GoStatus, &[g.id(), m, status as u64]);
+        if status == GoStatus::Running {
+            label(w, g);
+        }
+    }
+}
+
+/// Writes the name of a goroutine that runs on this stream's M, once in a generation.
+#[inline]
+fn label(w: &mut Writer<'_>, g: &G) {
+    // SAFETY: N2: it is Running, and the caller is its M or that M's visitor.
+    if let Some(name) = unsafe { g.name() }
+        && g.labelled_in.get() != w.generation()
+    {
+        g.labelled_in.set(w.generation());
+        let id = w.string(name);
+        w.event(Ev::GoLabel, &[id]);
     }
 }
 
@@ -131,14 +147,7 @@ pub(crate) fn go_start(w: &mut Writer<'_>, m: &M, g: &G) {
     }
     let seq = g.trace.next_seq(w.generation());
     w.event(Ev::GoStart, &[g.id(), seq]);
-    // SAFETY: N2: the caller runs it.
-    if let Some(name) = unsafe { g.name() }
-        && g.labelled_in.get() != w.generation()
-    {
-        g.labelled_in.set(w.generation());
-        let id = w.string(name);
-        w.event(Ev::GoLabel, &[id]);
-    }
+    label(w, g);
 }
 
 /// M's goroutine waits.

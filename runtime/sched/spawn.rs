@@ -21,6 +21,9 @@ use crate::stack::arena::ARENA;
 ///
 /// Works from goroutines and from threads; the first call starts the runtime.
 ///
+/// The closure travels by value and passes over the stacks of its maker and of the goroutine: box what is large (tens of
+/// kilobytes) before you capture it.
+///
 /// # Panics
 ///
 /// If no stack can be had, with the words that [`Builder::spawn`] returns as an error. If the runtime cannot be started (see

@@ -91,6 +91,13 @@ impl Raw {
         self.state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Takes the lock if it is free, also when somebody was woken for it (X2).
+    fn try_lock_any(&self) -> bool {
+        // ORDER: as in try_lock().
+        let free = |s: u32| (s & LOCKED == 0).then_some(s | LOCKED);
+        self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
+    }
+
     #[cold]
     fn lock_slow(&self) {
         let caller = Caller::here();
@@ -193,7 +200,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.raw.try_lock().then_some(MutexGuard { mutex: self, _not_send: PhantomData })
+        // Not `then_some`: a guard that is made and dropped would unlock somebody else's lock.
+        if self.raw.try_lock_any() { Some(MutexGuard { mutex: self, _not_send: PhantomData }) } else { None }
     }
 
     /// The value, through the only reference there is.

@@ -53,8 +53,8 @@ impl WaitGroup {
     ///
     /// If the counter overflows.
     pub fn add(&self, n: usize) {
-        let before = self.inner.count.fetch_add(n, Ordering::Relaxed);
-        assert!(before.checked_add(n).is_some(), "WaitGroup counter overflow");
+        let added = self.inner.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |c| c.checked_add(n));
+        assert!(added.is_ok(), "WaitGroup counter overflow");
     }
 
     /// Takes one from the counter; at zero everybody who waits goes on.
@@ -63,24 +63,34 @@ impl WaitGroup {
     ///
     /// If the counter is zero already.
     pub fn done(&self) {
-        // ORDER: AcqRel; pairs with itself and with the load in wait(): what was done before is visible to the waiter. SeqCst
-        // since the waiters' list is read afterwards: either the waiter sees zero, or this sees the waiter.
-        let before = self.inner.count.fetch_sub(1, Ordering::SeqCst);
-        if before == 0 {
-            self.inner.count.fetch_add(1, Ordering::SeqCst);
-            panic!("WaitGroup::done without an add");
+        // ORDER: AcqRel; pairs with itself and with the load in wait(): what was done before is visible to the waiter.
+        let by_one = |c: usize| if c > 1 { Some(c - 1) } else { None };
+        match self.inner.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, by_one) {
+            Ok(_) => {}
+            Err(1) => self.last(),
+            Err(_) => panic!("WaitGroup::done without an add"),
         }
-        if before == 1 {
-            self.inner.waiters.wake_all(Turn::Next);
-        }
+    }
+
+    /// One to zero, and everybody who waits is taken off the list, in one step under its lock. Otherwise somebody who waits
+    /// for the next round, after an add, could be woken by the end of this one.
+    #[cold]
+    fn last(&self) {
+        let mut misused = false;
+        self.inner.waiters.wake_all_if(Turn::Next, || {
+            let before = self.inner.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |c| c.checked_sub(1));
+            misused = before.is_err();
+            before == Ok(1)
+        });
+        assert!(!misused, "WaitGroup::done without an add");
     }
 
     /// Waits until the counter is zero.
     pub fn wait(&self) {
-        if self.inner.count.load(Ordering::SeqCst) == 0 {
+        if self.inner.count.load(Ordering::Acquire) == 0 {
             return;
         }
-        let zero = || self.inner.count.load(Ordering::SeqCst) == 0;
+        let zero = || self.inner.count.load(Ordering::Acquire) == 0;
         Caller::here().wait_until(&self.inner.waiters, Fixed::Sync, Kind::WaitGroup, zero);
     }
 

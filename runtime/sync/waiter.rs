@@ -165,32 +165,31 @@ impl WaitList {
         unsafe { (*self.nodes.get()).push_back(node) }
     }
 
-    fn pop(&self) -> Option<Waiter> {
-        self.lock.lock();
-        // SAFETY: the lock is held; it is unlocked once, below.
-        let waiter = unsafe { (*self.nodes.get()).pop_front() }.map(Node::finish);
-        // SAFETY: locked above.
-        unsafe { self.lock.unlock() };
-        waiter
-    }
-
-    /// Wakes everybody who waits now, for `turn`. The caller has made true what they wait for, with a SeqCst store.
+    /// Wakes everybody who waits now, for `turn`. The caller has made true what they wait for, with a SeqCst store, once and
+    /// for all.
     pub(crate) fn wake_all(&self, turn: Turn) {
         // Q3
-        if !self.used.load(Ordering::SeqCst) {
-            return;
+        if self.used.load(Ordering::SeqCst) {
+            self.wake_all_if(turn, || true);
         }
+    }
+
+    /// Wakes everybody who waits if `done`, which runs under the list's lock: nobody can begin to wait between the two.
+    pub(crate) fn wake_all_if(&self, turn: Turn, done: impl FnOnce() -> bool) {
         self.lock.lock();
-        // SAFETY: the lock is held; it is unlocked once, below.
-        let empty = unsafe { (*self.nodes.get()).is_empty() };
+        let mut taken = Nodes::new();
+        if done() {
+            // SAFETY: the lock is held.
+            std::mem::swap(&mut taken, unsafe { &mut *self.nodes.get() });
+        }
         // SAFETY: locked above.
         unsafe { self.lock.unlock() };
-        if empty {
+        if taken.is_empty() {
             return;
         }
         let caller = Caller::here();
-        while let Some(w) = self.pop() {
-            caller.wake_in(w, turn);
+        while let Some(node) = taken.pop_front() {
+            caller.wake_in(node.finish(), turn);
         }
     }
 }
