@@ -64,6 +64,13 @@ mod sched {
     mod state;
 }
 
+/// As above.
+#[cfg(loom)]
+#[allow(dead_code)]
+mod sync {
+    mod lock_word;
+}
+
 #[cfg(not(loom))]
 pub use sched::outside::blocking;
 #[cfg(not(loom))]

@@ -3,6 +3,7 @@
 //! Everything here blocks the goroutine, never the thread under it; called from a plain thread it blocks that thread. The
 //! names are std's.
 
+pub(crate) mod lock_word;
 mod mutex;
 mod wait_group;
 pub(crate) mod waiter;

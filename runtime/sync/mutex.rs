@@ -1,11 +1,8 @@
 //! A mutual-exclusion lock.
 //!
-//! ```text
-//!   state    0          free                        LOCKED             held, nobody waits
-//!            WAITERS    free, somebody was woken    LOCKED | WAITERS   held, somebody waits
-//! ```
+//! The word and how it is unlocked: [`crate::sync::lock_word`].
 //!
-//! - X1: WAITERS is set and cleared under the list's lock. Set: the list is not empty, or will not be when the lock is let go.
+//! - X1: WAITERS is set under the list's lock, before a node is added, and cleared by the unlock that empties the list.
 //! - X2: an unlock that sees WAITERS wakes the first waiter, which competes with newcomers for the lock: that is fast, since the
 //!   lock is free while it wakes up.
 //! - X3: a waiter that has waited for more than [`STARVING_MS`] is handed the lock directly, and newcomers queue behind it. So
@@ -16,7 +13,6 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use tracer::clock;
 use tracer::record::Fixed;
@@ -24,10 +20,8 @@ use tracer::record::Fixed;
 use crate::prim::spin::RawLock;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::park::Caller;
+use crate::sync::lock_word::{LockWord, Unlocked};
 use crate::sync::waiter::{Node, Nodes};
-
-const LOCKED: u32 = 1;
-const WAITERS: u32 = 2;
 
 /// After so many milliseconds a waiter is handed the lock (X3).
 const STARVING_MS: u64 = 1;
@@ -60,7 +54,7 @@ pub struct Mutex<T: ?Sized> {
 }
 
 struct Raw {
-    state: AtomicU32,
+    word: LockWord,
     lock: RawLock,
     waiting: UnsafeCell<Nodes>,
 }
@@ -82,20 +76,7 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl Raw {
     const fn new() -> Raw {
-        Raw { state: AtomicU32::new(0), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
-    }
-
-    #[inline]
-    fn try_lock(&self) -> bool {
-        // ORDER: Acquire; pairs with the Release in unlock(): the last holder's writes are visible.
-        self.state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Takes the lock if it is free, also when somebody was woken for it (X2).
-    fn try_lock_any(&self) -> bool {
-        // ORDER: as in try_lock().
-        let free = |s: u32| (s & LOCKED == 0).then_some(s | LOCKED);
-        self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).is_ok()
+        Raw { word: LockWord::new(), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
     }
 
     #[cold]
@@ -104,21 +85,16 @@ impl Raw {
         let began = clock::ticks();
         let patience = clock::ticks_per_ms() * STARVING_MS;
         let mut first_time = true;
+        self.word.contend();
         loop {
             self.lock.lock();
-            let s = self.state.load(Ordering::Relaxed);
-            // X1: WAITERS stays as it is; a barging newcomer takes only a lock that is free.
-            if s & LOCKED == 0 {
-                if self.state.compare_exchange(s, s | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    // SAFETY: locked above.
-                    unsafe { self.lock.unlock() };
-                    return;
-                }
+            if self.word.try_lock_any() {
                 // SAFETY: locked above.
                 unsafe { self.lock.unlock() };
-                continue;
+                return;
             }
-            if self.state.compare_exchange(s, s | WAITERS, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            // X1
+            if !self.word.mark_waiting() {
                 // SAFETY: locked above.
                 unsafe { self.lock.unlock() };
                 continue;
@@ -129,6 +105,7 @@ impl Raw {
             // SAFETY: the lock is held; the node stays here until it is taken off.
             unsafe {
                 let waiting = &mut *self.waiting.get();
+                // X4
                 if first_time { waiting.push_back(&node) } else { waiting.push_front(&node) }
             }
             first_time = false;
@@ -143,24 +120,26 @@ impl Raw {
 
     #[inline]
     fn unlock(&self) {
-        // ORDER: Release; pairs with the Acquire in try_lock().
-        if self.state.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_err() {
-            self.unlock_slow();
+        match self.word.unlock() {
+            Unlocked::Done => {}
+            how => self.unlock_slow(how),
         }
     }
 
     #[cold]
-    fn unlock_slow(&self) {
+    fn unlock_slow(&self, how: Unlocked) {
         self.lock.lock();
         // SAFETY: the lock is held.
         let waiting = unsafe { &mut *self.waiting.get() };
         let node = waiting.pop_front();
-        let more = if waiting.is_empty() { 0 } else { WAITERS };
-        // X3: the flag says that it was woken before and has waited for long.
-        let handed = node.is_some_and(|n| n.slot.get().addr() != 0);
-        // ORDER: Release; pairs with the Acquire in try_lock() and lock_slow(). Nobody else changes a LOCKED state without
-        // the list's lock, except to set WAITERS, which needs it too.
-        self.state.store(if handed { LOCKED | more } else { more }, Ordering::Release);
+        let more = !waiting.is_empty();
+        // X3: the slot says that it was woken before and has waited for long. It can be handed only what is still locked.
+        let handed = how == Unlocked::Waiters && node.is_some_and(|n| n.slot.get().addr() != 0);
+        if how == Unlocked::Waiters {
+            self.word.unlock_to_waiter(handed, more);
+        } else if more {
+            self.word.mark_more();
+        }
         let waiter = node.map(|n| {
             n.outcome.set(if handed { HANDED } else { COMPETE });
             n.finish()
@@ -191,7 +170,7 @@ impl<T: ?Sized> Mutex<T> {
     /// A goroutine that locks a mutex it holds waits for ever.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if !self.raw.try_lock() {
+        if !self.raw.word.try_lock() {
             self.raw.lock_slow();
         }
         MutexGuard { mutex: self, _not_send: PhantomData }
@@ -201,7 +180,7 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         // Not `then_some`: a guard that is made and dropped would unlock somebody else's lock.
-        if self.raw.try_lock_any() { Some(MutexGuard { mutex: self, _not_send: PhantomData }) } else { None }
+        if self.raw.word.try_lock_any() { Some(MutexGuard { mutex: self, _not_send: PhantomData }) } else { None }
     }
 
     /// The value, through the only reference there is.

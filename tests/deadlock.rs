@@ -1,0 +1,591 @@
+//! "All goroutines are asleep": when nobody can ever go on the process says who waits for what, and ends with code 2. As long
+//! as somebody could, it says nothing.
+//!
+//! Everything here is a program of its own (see [`common::program`]): a process in which every thread is accounted for.
+
+mod common;
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::{CONFIGURATIONS, Ended, events, judge, program, scratch_file};
+use rt::chan::{Receiver, Sender, bounded};
+use rt::sync::{Mutex, WaitGroup};
+use tracer::read::Reader;
+use tracer::wire::{Ev, reason};
+
+const REPORT: &str = "fatal error: all goroutines are asleep - deadlock!\n";
+
+/// Long enough for several looks at an idle scheduler.
+const PAUSE: Duration = Duration::from_millis(300);
+
+programs! {
+    all_asleep,
+    a_thread_sends_later,
+    a_thread_sends_again_and_again,
+    a_blocking_call_sends_later,
+    plain_code_sends_later,
+    a_sleeper_sends_later,
+    no_run,
+    a_thread_ends_and_sends_nothing,
+    threads_wait_too,
+    one_waits_while_it_unwinds,
+    a_slow_writer,
+    a_writer_that_sends,
+    traced_by_itself,
+    woken_and_asleep_again,
+}
+
+#[track_caller]
+fn expect_no_report(ended: &Ended) {
+    ended.expect_no_stderr("deadlock").expect_no_stderr("goroutine ").expect_code(0);
+}
+
+/// Says on stdout where the caller's caller is about to wait: in the next line.
+#[track_caller]
+fn waits_below(name: &str) {
+    println!("{name} waits at {}", std::panic::Location::caller().line() + 1);
+}
+
+#[track_caller]
+fn start(name: &str, life: impl FnOnce() + Send + 'static) {
+    rt::Builder::new().name(name).spawn(life).unwrap();
+}
+
+// Somebody waits in each way there is.
+
+#[inline(never)]
+fn receives(name: &str, rx: &Receiver<u32>) {
+    waits_below(name);
+    let _ = rx.recv();
+}
+
+#[inline(never)]
+fn sends(name: &str, tx: &Sender<u32>) {
+    waits_below(name);
+    let _ = tx.send(1);
+}
+
+#[inline(never)]
+fn locks(name: &str, lock: &Mutex<u32>) {
+    waits_below(name);
+    drop(lock.lock());
+}
+
+#[inline(never)]
+fn waits_for_group(name: &str, group: &WaitGroup) {
+    waits_below(name);
+    group.wait();
+}
+
+#[inline(never)]
+fn joins(name: &str, other: rt::JoinHandle<()>) {
+    waits_below(name);
+    let _ = other.join();
+}
+
+fn all_asleep() {
+    rt::run(|| {
+        // Kept in the main goroutine, so that nothing is closed.
+        let first = bounded(0);
+        let second = bounded(0);
+        let lock = Arc::new(Mutex::new(0));
+        let _held = lock.lock();
+        let group = WaitGroup::new();
+        group.add(1);
+        for name in ["receiver 1", "receiver 2"] {
+            let rx = first.1.clone();
+            start(name, move || receives(name, &rx));
+        }
+        let tx = second.0.clone();
+        start("sender", move || sends("sender", &tx));
+        for name in ["locker 1", "locker 2"] {
+            let lock = lock.clone();
+            start(name, move || locks(name, &lock));
+        }
+        let others = group.clone();
+        start("grouper", move || waits_for_group("grouper", &others));
+        // One without a name, for whom another waits.
+        let rx = first.1.clone();
+        let nameless = rt::go(move || receives("nameless", &rx));
+        start("joiner", move || joins("joiner", nameless));
+        waits_for_group("main", &group);
+    });
+}
+
+/// What the report says of a goroutine.
+#[derive(Debug)]
+struct Dumped<'a> {
+    id: u64,
+    name: Option<&'a str>,
+    reason: &'a str,
+    /// Kind and address.
+    object: Option<(&'a str, u64)>,
+    text: &'a str,
+}
+
+impl<'a> Dumped<'a> {
+    fn parse(text: &'a str) -> Option<Dumped<'a>> {
+        let (id, rest) = text.strip_prefix("goroutine ")?.split_once(' ')?;
+        let (name, rest) = match rest.strip_prefix('"') {
+            Some(rest) => rest.split_once("\" ").map(|(name, rest)| (Some(name), rest))?,
+            None => (None, rest),
+        };
+        let state = rest.strip_prefix('[')?.split_once("]:\n")?.0;
+        let (reason, object) = match state.split_once(", on ") {
+            Some((reason, on)) => {
+                let (kind, address) = on.split_once(" at 0x")?;
+                (reason, Some((kind, u64::from_str_radix(address, 16).ok()?)))
+            }
+            None => (state, None),
+        };
+        Some(Dumped { id: id.parse().ok()?, name, reason, object, text })
+    }
+}
+
+/// All goroutines of a report.
+fn dumped(ended: &Ended) -> Vec<Dumped<'_>> {
+    let Some((_, report)) = ended.stderr.split_once(REPORT) else { ended.fail("no report") };
+    let parts = report.split("\n\n").map(str::trim_start).filter(|t| !t.is_empty());
+    parts.map(|text| Dumped::parse(text).unwrap_or_else(|| ended.fail(&format!("{text:?} says nothing")))).collect()
+}
+
+#[track_caller]
+fn find<'d>(ended: &Ended, all: &'d [Dumped<'d>], name: &str) -> &'d Dumped<'d> {
+    let of: Vec<_> = all.iter().filter(|d| d.name == (name != "nameless").then_some(name)).collect();
+    match of[..] {
+        [one] => one,
+        _ => ended.fail(&format!("{name:?} is there {} times", of.len())),
+    }
+}
+
+/// The line where the program said that somebody would wait.
+fn line_of(ended: &Ended, name: &str) -> u32 {
+    let said = format!("{name} waits at ");
+    let line = ended.stdout.lines().find_map(|l| l.strip_prefix(&said));
+    line.unwrap_or_else(|| ended.fail(&said)).parse().unwrap()
+}
+
+#[test]
+fn all_are_asleep() {
+    const EXPECTED: [(&str, &str, &str, &str); 9] = [
+        ("main", reason::SYNC, "wait group", "waits_for_group"),
+        ("receiver 1", reason::CHAN_RECEIVE, "channel", "receives"),
+        ("receiver 2", reason::CHAN_RECEIVE, "channel", "receives"),
+        ("nameless", reason::CHAN_RECEIVE, "channel", "receives"),
+        ("sender", reason::CHAN_SEND, "channel", "sends"),
+        ("locker 1", reason::SYNC, "mutex", "locks"),
+        ("locker 2", reason::SYNC, "mutex", "locks"),
+        ("grouper", reason::SYNC, "wait group", "waits_for_group"),
+        ("joiner", reason::SYNC, "goroutine's end", "joins"),
+    ];
+    for env in CONFIGURATIONS {
+        let ended = program("all_asleep", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        ended.expect("one report", ended.stderr.matches(REPORT).count() == 1);
+        let all = dumped(&ended);
+        ended.expect("nobody else", all.len() == EXPECTED.len());
+        let mut ids: Vec<u64> = all.iter().map(|d| d.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ended.expect("a number for each", ids.len() == all.len() && !ids.contains(&0));
+        for (name, why, kind, function) in EXPECTED {
+            let one = find(&ended, &all, name);
+            ended.expect(&format!("{name}: {why}, on {kind}"), one.reason == why);
+            ended.expect(&format!("{name}: on {kind}"), one.object.is_some_and(|o| o.0 == kind && o.1 != 0));
+            let place = format!("deadlock::{function}\n\t");
+            let Some((_, rest)) = one.text.split_once(&place) else { ended.fail(&format!("{name}: {place:?}")) };
+            let at = format!("tests/deadlock.rs:{}", line_of(&ended, name));
+            ended.expect(&format!("{name} at {at}"), rest.lines().next().is_some_and(|l| l.ends_with(&at)));
+            let by = match name {
+                "main" => "created by a thread".into(),
+                _ => format!("created by goroutine {}", find(&ended, &all, "main").id),
+            };
+            ended.expect(&format!("{name}: {by}"), one.text.contains(&by));
+        }
+        // Who waits for the same thing names the same thing.
+        let object = |name| find(&ended, &all, name).object;
+        let same =
+            [("receiver 1", "receiver 2"), ("receiver 1", "nameless"), ("locker 1", "locker 2"), ("main", "grouper")];
+        for (a, b) in same {
+            ended.expect(&format!("{a} and {b} wait for the same"), object(a) == object(b));
+        }
+        for (a, b) in [("receiver 1", "sender"), ("main", "joiner"), ("locker 1", "main")] {
+            ended.expect(&format!("{a} and {b} do not wait for the same"), object(a) != object(b));
+        }
+    }
+}
+
+// Somebody could still go on.
+
+fn a_thread_sends_later() {
+    let (tx, rx) = bounded(0);
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(PAUSE);
+        tx.send(7).unwrap();
+    });
+    assert_eq!(rt::run(move || rx.recv()), Ok(7));
+    thread.join().unwrap();
+}
+
+/// With pauses that are longer than it takes to make sure, and shorter.
+fn a_thread_sends_again_and_again() {
+    let (tx, rx) = bounded(0);
+    let thread = std::thread::spawn(move || {
+        for i in 0..40 {
+            std::thread::sleep(Duration::from_millis([1, 40, 5, 25, 33][i % 5]));
+            tx.send(i).unwrap();
+        }
+    });
+    assert_eq!(rt::run(move || rx.iter().collect::<Vec<_>>()), (0..40).collect::<Vec<_>>());
+    thread.join().unwrap();
+}
+
+fn a_blocking_call_sends_later() {
+    let got = rt::run(|| {
+        let (tx, rx) = bounded(0);
+        rt::go(move || {
+            rt::blocking(|| std::thread::sleep(PAUSE));
+            tx.send(7).unwrap();
+        });
+        rx.recv()
+    });
+    assert_eq!(got, Ok(7));
+}
+
+fn plain_code_sends_later() {
+    let got = rt::run(|| {
+        let (tx, rx) = bounded(0);
+        rt::go(move || {
+            std::thread::sleep(PAUSE);
+            tx.send(7).unwrap();
+        });
+        rx.recv()
+    });
+    assert_eq!(got, Ok(7));
+}
+
+fn a_sleeper_sends_later() {
+    let got = rt::run(|| {
+        let (tx, rx) = bounded(0);
+        rt::go(move || {
+            rt::time::sleep(PAUSE);
+            tx.send(7).unwrap();
+        });
+        rx.recv()
+    });
+    assert_eq!(got, Ok(7));
+}
+
+/// Goroutines hand something to and fro with long pauses, and then one of them ends and takes what the other waits for with it.
+fn woken_and_asleep_again() {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let seen = turns.clone();
+    rt::run(move || {
+        let (tx, rx) = bounded::<u32>(0);
+        let never = bounded::<u32>(0);
+        start("receiver", move || {
+            for _ in rx.iter() {
+                seen.fetch_add(1, SeqCst);
+            }
+            println!("receiver has had {}", seen.load(SeqCst));
+            let _ = never.1.recv();
+        });
+        for i in 0..6 {
+            rt::time::sleep(Duration::from_millis(40));
+            tx.send(i).unwrap();
+        }
+        drop(tx);
+        let group = WaitGroup::new();
+        group.add(1);
+        group.wait();
+    });
+}
+
+#[test]
+fn somebody_could_go_on() {
+    let programs = [
+        "a_thread_sends_later",
+        "a_thread_sends_again_and_again",
+        "a_blocking_call_sends_later",
+        "plain_code_sends_later",
+        "a_sleeper_sends_later",
+    ];
+    for name in programs {
+        for env in CONFIGURATIONS {
+            expect_no_report(&program(name, env));
+        }
+    }
+}
+
+#[test]
+fn asleep_in_the_end() {
+    for env in CONFIGURATIONS {
+        let ended = program("woken_and_asleep_again", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        ended.expect("first the work was done", ended.stdout.contains("receiver has had 6"));
+        let all = dumped(&ended);
+        ended.expect("two wait", all.len() == 2);
+        ended.expect("on a channel", find(&ended, &all, "receiver").reason == reason::CHAN_RECEIVE);
+    }
+}
+
+/// A thread that waits for a goroutine which waits for ever; but nothing was said of a main goroutine.
+fn no_run() {
+    let (tx, rx) = bounded::<u32>(0);
+    let waits = rt::go(move || rx.recv());
+    println!("waiting");
+    // SAFETY: alarm touches no memory. It ends this process, which does nothing else for long enough.
+    unsafe { libc::alarm(1) };
+    let _ = waits.join();
+    drop(tx);
+}
+
+#[test]
+fn no_report_without_run() {
+    let ended = program("no_run", &[]);
+    ended.expect("it waits", ended.stdout.contains("waiting"));
+    ended.expect_signal(libc::SIGALRM).expect_no_stderr("deadlock");
+}
+
+// Threads of the program's own.
+
+/// While it lives it could send.
+fn a_thread_ends_and_sends_nothing() {
+    let (tx, rx) = bounded::<u32>(0);
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(500));
+        println!("the thread ends");
+    });
+    rt::run(move || {
+        let _ = rx.recv();
+    });
+    drop(tx);
+}
+
+#[test]
+fn asleep_after_a_thread_has_ended() {
+    for env in CONFIGURATIONS {
+        let ended = program("a_thread_ends_and_sends_nothing", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        ended.expect("not before the thread ended", ended.stdout.contains("the thread ends"));
+        let all = dumped(&ended);
+        ended.expect("main waits", all.len() == 1 && find(&ended, &all, "main").reason == reason::CHAN_RECEIVE);
+    }
+}
+
+/// Threads that wait in a primitive wake nobody.
+fn threads_wait_too() {
+    let (tx, rx) = bounded::<u32>(0);
+    let group = WaitGroup::new();
+    group.add(1);
+    let lock = Arc::new(Mutex::new(0));
+    let held = lock.lock();
+    let waits: [Box<dyn FnOnce() + Send>; 4] = [
+        Box::new({
+            let rx = rx.clone();
+            move || assert!(rx.recv().is_err())
+        }),
+        Box::new({
+            let group = group.clone();
+            move || group.wait()
+        }),
+        Box::new({
+            let lock = lock.clone();
+            move || drop(lock.lock())
+        }),
+        Box::new({
+            let rx = rx.clone();
+            move || drop(rt::go(move || rx.recv()).join())
+        }),
+    ];
+    let threads: Vec<_> = waits.into_iter().map(std::thread::spawn).collect();
+    rt::run(move || {
+        let _ = rx.recv();
+    });
+    drop(held);
+    drop(tx);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+#[test]
+fn asleep_with_threads() {
+    for env in CONFIGURATIONS {
+        let ended = program("threads_wait_too", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        let all = dumped(&ended);
+        ended.expect("two goroutines", all.len() == 2);
+        find(&ended, &all, "main");
+        ended.expect("one is a thread's", find(&ended, &all, "nameless").text.contains("created by a thread"));
+    }
+}
+
+/// A goroutine that waits while it unwinds keeps its thread, and sleeps like any other.
+fn one_waits_while_it_unwinds() {
+    struct Waits(Receiver<u32>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let _ = self.0.recv();
+        }
+    }
+    rt::run(|| {
+        // SAFETY: alarm touches no memory. Ten times as long as a report takes, and it goes on.
+        unsafe { libc::alarm(10) };
+        let (tx, rx) = bounded(0);
+        let waits = Waits(rx.clone());
+        start("unwinds", move || {
+            let _waits = waits;
+            panic!("on purpose");
+        });
+        let _ = rx.recv();
+        drop(tx);
+    });
+}
+
+#[test]
+fn asleep_while_it_unwinds() {
+    let ended = program("one_waits_while_it_unwinds", &[]);
+    ended.expect_code(2).expect_stderr(&[REPORT]);
+    let all = dumped(&ended);
+    ended.expect("it waits", find(&ended, &all, "unwinds").reason == reason::CHAN_RECEIVE);
+}
+
+// Traces.
+
+/// A writer that takes its time.
+struct Slow(usize);
+
+impl Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        std::thread::sleep(Duration::from_millis(500));
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        println!("written {}", self.0);
+    }
+}
+
+fn a_slow_writer() {
+    let stats = rt::run(|| {
+        rt::trace::start(Slow(0)).unwrap();
+        rt::go(rt::yield_now).join().unwrap();
+        rt::trace::stop()
+    });
+    println!("written {}", stats.unwrap().bytes);
+}
+
+#[test]
+fn the_end_of_a_trace_is_waited_for() {
+    for env in [CONFIGURATIONS[0], CONFIGURATIONS[2]] {
+        let ended = program("a_slow_writer", env);
+        expect_no_report(&ended);
+        let said: Vec<&str> = ended.stdout.lines().filter(|l| l.starts_with("written ")).collect();
+        ended.expect("all is written", said.len() == 2 && said[0] == said[1]);
+    }
+}
+
+/// What it gets goes to a goroutine.
+struct Sends(Sender<Vec<u8>>);
+
+impl Write for Sends {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.send(bytes.to_vec()).map_err(std::io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The main goroutine waits for the first of the trace; the tracer's thread will send it.
+fn a_writer_that_sends() {
+    let trace = rt::run(|| {
+        let (tx, rx) = rt::chan::unbounded();
+        rt::trace::start(Sends(tx)).unwrap();
+        let first = rx.recv().unwrap();
+        rt::trace::stop().unwrap();
+        rx.iter().fold(first, |trace, more| [trace, more].concat())
+    });
+    judge("a writer that sends", &trace);
+    println!("{} bytes", trace.len());
+}
+
+/// A writer is the program's own code, and may wake somebody.
+#[test]
+fn a_writer_could_send() {
+    let ended = program("a_writer_that_sends", &[]);
+    expect_no_report(&ended);
+    ended.expect("a trace", ended.stdout.contains(" bytes"));
+}
+
+/// The trace of a program that ended asleep: whole, good, and with everybody's last words.
+fn check_trace_of_the_sleepers(path: &Path) {
+    let trace = std::fs::read(path).unwrap();
+    judge("the trace of a deadlock", &trace);
+    let mut reader = Reader::new(&trace[..]).unwrap();
+    assert!(reader.by_ref().all(|e| e.is_ok()));
+    assert_eq!(reader.unfinished_bytes(), 0);
+    let mut blocks = Vec::new();
+    events(&trace, |event, tables| {
+        if event.kind == Ev::GoBlock {
+            let stack: Vec<String> = tables.stack(event.stack()).map(|f| f.func.into_owned()).collect();
+            blocks.push((event.text(tables).unwrap().into_owned(), stack));
+        }
+    });
+    for (function, why) in [("receives", reason::CHAN_RECEIVE), ("sends", reason::CHAN_SEND), ("locks", reason::SYNC)] {
+        let name = format!("deadlock::{function}");
+        let found = blocks.iter().any(|(reason, stack)| reason == why && stack.contains(&name));
+        assert!(found, "nobody blocks in {function} with {why:?}: {blocks:?}");
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn the_trace_of_a_deadlock_is_whole() {
+    for env in CONFIGURATIONS {
+        let path = scratch_file("deadlock.trace");
+        let ended = program("all_asleep", &[env, &[("RT_TRACE", path.to_str().unwrap())]].concat());
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        ended.expect("the same report as without", dumped(&ended).len() == 9);
+        check_trace_of_the_sleepers(&path);
+    }
+}
+
+/// As `all_asleep`, with a trace that the program started, into a slow writer.
+fn traced_by_itself() {
+    struct SlowFile(File);
+    impl Write for SlowFile {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(50));
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            self.0.flush()
+        }
+    }
+    let path = std::env::var_os("DEADLOCK_TRACE").unwrap();
+    rt::trace::start(SlowFile(File::create(path).unwrap())).unwrap();
+    all_asleep();
+}
+
+#[test]
+fn a_trace_of_the_programs_own_is_whole_too() {
+    let path = scratch_file("deadlock-own.trace");
+    let ended = program("traced_by_itself", &[("DEADLOCK_TRACE", path.to_str().unwrap())]);
+    ended.expect_code(2).expect_stderr(&[REPORT]);
+    check_trace_of_the_sleepers(&path);
+}
