@@ -12,9 +12,10 @@
 //!
 //! `RT_TRACE=FILE` in the environment traces a whole [`run`](crate::run) without a change to the program.
 
+use std::any::TypeId;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 
 pub use tracer::record::{Stats, StreamError};
 
+use crate::prim::say::say;
 use crate::sched::advance::{self, Reply};
 use crate::sched::run::start_default;
 
@@ -31,7 +33,29 @@ type Ended = Arc<Reply<Result<Stats, StreamError>>>;
 enum Session {
     None,
     Busy,
-    Running(Ended),
+    Running(Ended, Writer),
+}
+
+/// What a session's writer may do besides writing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// Nothing: it is std's.
+    Plain,
+    /// Anything, sending on a channel included.
+    Unknown,
+}
+
+impl Writer {
+    fn of<W: 'static>() -> Writer {
+        let plain = [
+            TypeId::of::<File>(),
+            TypeId::of::<BufWriter<File>>(),
+            TypeId::of::<io::Sink>(),
+            TypeId::of::<io::Stdout>(),
+            TypeId::of::<io::Stderr>(),
+        ];
+        if plain.contains(&TypeId::of::<W>()) { Writer::Plain } else { Writer::Unknown }
+    }
 }
 
 static SESSION: Mutex<Session> = Mutex::new(Session::None);
@@ -118,7 +142,7 @@ fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -
     }
     match make().and_then(|out| advance::start(Box::new(out))) {
         Ok(ended) => {
-            *SESSION.lock() = Session::Running(ended);
+            *SESSION.lock() = Session::Running(ended, Writer::of::<W>());
             Ok(())
         }
         Err(e) => {
@@ -137,7 +161,7 @@ pub fn stop() -> Result<Stats, StopError> {
     let ended = {
         let mut session = SESSION.lock();
         match std::mem::replace(&mut *session, Session::Busy) {
-            Session::Running(ended) => ended,
+            Session::Running(ended, _) => ended,
             other => {
                 *session = other;
                 return Err(StopError::NotStarted);
@@ -155,9 +179,14 @@ pub fn enabled() -> bool {
     tracer::record::enabled()
 }
 
-/// Whether somebody waits for a session to start or to end: then the tracer's thread has an answer to give.
-pub(crate) fn is_busy() -> bool {
-    matches!(*SESSION.lock(), Session::Busy)
+/// Whether the tracer's thread may yet wake a goroutine: somebody waits for a session to start or to end, or the writer is
+/// code of the user's own.
+pub(crate) fn could_wake() -> bool {
+    match &*SESSION.lock() {
+        Session::None => false,
+        Session::Busy => true,
+        Session::Running(_, writer) => *writer == Writer::Unknown,
+    }
 }
 
 /// Ends the trace of a run when dropped.
@@ -169,7 +198,7 @@ pub(crate) fn start_from_environment() -> Option<RunTrace> {
     match start_with(|| File::create(&path)) {
         Ok(()) => Some(RunTrace(path)),
         Err(e) => {
-            eprintln!("gort: RT_TRACE={}: {e}; running without a trace", path.display());
+            say(format_args!("gort: RT_TRACE={}: {e}; running without a trace", path.display()));
             None
         }
     }
@@ -180,7 +209,7 @@ impl Drop for RunTrace {
         match stop() {
             // The program has stopped it itself.
             Ok(_) | Err(StopError::NotStarted) => {}
-            Err(e) => eprintln!("gort: RT_TRACE={}: {e}", self.0.display()),
+            Err(e) => say(format_args!("gort: RT_TRACE={}: {e}", self.0.display())),
         }
     }
 }
@@ -188,6 +217,6 @@ impl Drop for RunTrace {
 /// Ends the trace, if there is one, because the process is about to end.
 pub(crate) fn finish_for_exit() {
     if let Err(StopError::Stream(e)) = stop() {
-        eprintln!("gort: {e}");
+        say(format_args!("gort: {e}"));
     }
 }

@@ -63,7 +63,8 @@ fn calls_out(tid: &AtomicU64, until: &mpsc::Receiver<()>) {
 
 /// Says nothing to the runtime until it is released, and then says where it is.
 #[inline(never)]
-fn spins(released: &AtomicBool) {
+fn spins(tid: &AtomicU64, released: &AtomicBool) {
+    tid.store(gettid(), SeqCst);
     while !released.load(SeqCst) {
         std::hint::spin_loop();
     }
@@ -80,6 +81,7 @@ struct Stage {
     lock: Arc<Mutex<u32>>,
     group: WaitGroup,
     tid: Arc<AtomicU64>,
+    spinner_tid: Arc<AtomicU64>,
     call_ends: Option<mpsc::Sender<()>>,
     released: Arc<AtomicBool>,
 }
@@ -94,7 +96,8 @@ impl Stage {
             full: bounded(0),
             lock: Arc::new(Mutex::new(0)),
             group,
-            tid: Arc::new(AtomicU64::new(0)),
+            tid: Arc::default(),
+            spinner_tid: Arc::default(),
             call_ends: None,
             released: Arc::new(AtomicBool::new(false)),
         }
@@ -127,8 +130,8 @@ impl Stage {
     }
 
     fn spinner(&self) -> rt::JoinHandle<()> {
-        let released = self.released.clone();
-        rt::go(move || spins(&released))
+        let (tid, released) = (self.spinner_tid.clone(), self.released.clone());
+        rt::go(move || spins(&tid, &released))
     }
 
     /// Everybody but the spinner, who is released by its flag.
@@ -296,8 +299,8 @@ fn all_wait() -> bool {
     WAITERS.iter().all(|f| stands(f, GoStatus::Waiting)) && stands("calls_out", GoStatus::Syscall)
 }
 
-/// The whole play; its trace, and the thread of the goroutine that calls out.
-fn play() -> (Vec<u8>, u64) {
+/// The whole play; its trace, and the threads of the goroutine that calls out and of the spinner.
+fn play() -> (Vec<u8>, [u64; 2]) {
     let mut stage = Stage::new();
     let guard_lock = stage.lock.clone();
     let guard = guard_lock.lock();
@@ -338,7 +341,7 @@ fn play() -> (Vec<u8>, u64) {
     drop(guard);
     assert_eq!(stats.entries_lost, 0);
     assert_eq!(stats.generations as usize, out.whole.load(SeqCst));
-    (out.buffer.take(), stage.tid.load(SeqCst))
+    (out.buffer.take(), [&stage.tid, &stage.spinner_tid].map(|tid| tid.load(SeqCst)))
 }
 
 fn check_clocks(generations: &[Generation], began_ns: u64, ended_ns: u64) {
@@ -361,7 +364,7 @@ fn check_clocks(generations: &[Generation], began_ns: u64, ended_ns: u64) {
     }
 }
 
-fn check_everybody(generations: &[Generation], tid: u64) {
+fn check_everybody(generations: &[Generation], [tid, spinner_tid]: [u64; 2]) {
     let first = &generations[0];
     for function in WAITERS {
         let (g, _) = who_stands_in(first, function);
@@ -385,20 +388,25 @@ fn check_everybody(generations: &[Generation], tid: u64) {
     for generation in generations {
         let word = generation.words.get(&spinner).expect("a word about the spinner");
         assert!(matches!(word.status, Some(GoStatus::Running | GoStatus::Syscall)), "{word:?}");
+        assert_eq!(word.m, spinner_tid, "the spinner has not changed its thread: {word:?}");
     }
 }
 
 /// Whoever begins to wait while the trace runs says why, in Go's words, and where.
 fn check_reasons(generations: &[Generation]) {
     let blocks = || generations.iter().flat_map(|g| &g.blocks);
-    let pairs = WAITERS.iter().zip([reason::CHAN_RECEIVE, reason::CHAN_SEND, reason::SYNC, reason::SYNC, reason::SLEEP]);
+    let pairs =
+        WAITERS.iter().zip([reason::CHAN_RECEIVE, reason::CHAN_SEND, reason::SYNC, reason::SYNC, reason::SLEEP]);
     for (function, wanted) in pairs {
         let mut of: Vec<_> = blocks().filter(|(_, _, stack)| names(stack, function)).collect();
         assert!(!of.is_empty(), "nobody blocked in {function}");
         of.retain(|(reason, ..)| reason != wanted);
         assert!(of.is_empty(), "in {function}, not {wanted:?}: {of:?}");
     }
-    assert_eq!([reason::CHAN_RECEIVE, reason::CHAN_SEND, reason::SYNC, reason::SLEEP], ["chan receive", "chan send", "sync", "sleep"]);
+    assert_eq!(
+        [reason::CHAN_RECEIVE, reason::CHAN_SEND, reason::SYNC, reason::SLEEP],
+        ["chan receive", "chan send", "sync", "sleep"]
+    );
 }
 
 /// Who is called what, as far as labels tell.
@@ -438,7 +446,7 @@ fn check_labels(generations: &[Generation]) {
 fn check_all() {
     let _guard = HangGuard::new("everybody in every generation");
     let began_ns = mono_ns();
-    let (trace, tid) = rt::run(play);
+    let (trace, tids) = rt::run(play);
     judge("generations", &trace);
     let generations = read(&trace);
     assert!(generations.len() > WHOLE, "{} generations", generations.len());
@@ -447,7 +455,7 @@ fn check_all() {
         assert_eq!(generation.procs, [procs], "generation {}", generation.number);
     }
     check_clocks(&generations, began_ns, mono_ns());
-    check_everybody(&generations, tid);
+    check_everybody(&generations, tids);
     check_reasons(&generations);
     check_labels(&generations);
     println!("{} generations, {} bytes", generations.len(), trace.len());
@@ -491,7 +499,7 @@ fn whoever_runs_on_is_labelled_again() {
         rt::trace::start(out.clone()).unwrap();
         let released = Arc::new(AtomicBool::new(false));
         let over = released.clone();
-        let spinner = rt::Builder::new().name("spinner").spawn(move || spins(&over)).unwrap();
+        let spinner = rt::Builder::new().name("spinner").spawn(move || spins(&AtomicU64::new(0), &over)).unwrap();
         // Without a timer, since somebody would be wanted for it: the spinner is to keep its P.
         rt::blocking(|| {
             while out.whole.load(SeqCst) < 2 {

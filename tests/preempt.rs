@@ -207,12 +207,15 @@ impl Told {
         let start = self.starts.iter().find(|(time, _)| *time > steal.0);
         let start = start.unwrap_or_else(|| panic!("{name}: nobody takes its P: {:?}", self.starts));
         assert_ne!(start.1, tid, "{name}: its own M takes the P");
-        let back = *self.all(name, Ev::GoSyscallEndBlocked).first().unwrap_or_else(|| panic!("{name}: never came back"));
+        let back =
+            *self.all(name, Ev::GoSyscallEndBlocked).first().unwrap_or_else(|| panic!("{name}: never came back"));
         assert_eq!(back.m, tid, "{name}: comes back on another M");
         assert!(start.0 < back.time, "{name}: it was back before others had its P");
         // All that is said at one moment has one time, and the reader moves events apart by a nanosecond each.
         let record = self.hand_offs.iter().find(|(time, _, m)| *m == tid && *time > begin.time - 1000);
-        let record = record.unwrap_or_else(|| panic!("{name}: no record of the hand-off after {begin:?}, stolen {steal:?}: {:?}", self.hand_offs));
+        let record = record.unwrap_or_else(|| {
+            panic!("{name}: no record of the hand-off after {begin:?}, stolen {steal:?}: {:?}", self.hand_offs)
+        });
         assert_eq!(record.1, cause, "{name}");
         // It runs again, after that.
         assert!(self.all(name, Ev::GoStart).last().expect("it starts").time > back.time);

@@ -6,6 +6,8 @@ pub(crate) mod parker;
 #[cfg(not(loom))]
 pub(crate) mod rng;
 #[cfg(not(loom))]
+pub(crate) mod say;
+#[cfg(not(loom))]
 pub(crate) mod spin;
 #[cfg(not(loom))]
 pub(crate) mod tls;

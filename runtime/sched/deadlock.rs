@@ -9,9 +9,11 @@
 //!   deadlocked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use crate::prim::say::say;
 use crate::sched::life::stackless;
-use crate::sched::{SCHED, dump, foreign};
+use crate::sched::{SCHED, dump, foreign, wired};
 use crate::stack::arena::ARENA;
 
 /// How long a state without progress is watched before it is called a deadlock.
@@ -68,20 +70,22 @@ fn is_deadlock() -> bool {
     if RUNS.load(Ordering::SeqCst) == 0 || SCHED.has_work() || SCHED.next_timer_ns() != u64::MAX {
         return false;
     }
-    // The tracer's reader wakes whoever waits for the end of a session; otherwise it wakes nobody.
-    if crate::trace::is_busy() {
+    if crate::trace::could_wake() {
         return false;
     }
     let sleeping_ms = {
         let inner = SCHED.inner.lock();
         let seat = &inner.poller;
         let asleep = inner.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some());
+        let asleep = asleep + wired::waiting();
         if asleep != inner.ms {
             return false;
         }
         asleep
     };
-    let ours = sleeping_ms + 1 + tracer::record::reader_threads() + foreign::asleep();
+    // The tracer's reader, which wakes nobody (see above). If it waits in a primitive of ours it is among those already.
+    let reader = tracer::record::reader_thread().is_some_and(|tid| !foreign::is_asleep(tid));
+    let ours = sleeping_ms + 1 + usize::from(reader) + foreign::asleep();
     threads().is_some_and(|n| n == ours)
 }
 
@@ -94,13 +98,21 @@ fn threads() -> Option<usize> {
 }
 
 fn report() -> ! {
-    crate::trace::finish_for_exit();
     let mut text = String::from("fatal error: all goroutines are asleep - deadlock!\n");
     if stackless() != 0 {
         text.push_str(&format!("{} goroutines wait for a stack ({} are in use)\n", stackless(), ARENA.live()));
     }
     text.push('\n');
     text.push_str(&dump::all());
-    eprint!("{text}");
+    say(format_args!("{}", text.trim_end()));
+    // The trace's writer may be what everybody waits for.
+    let (done, finished) = std::sync::mpsc::channel();
+    let finishing = std::thread::Builder::new().spawn(move || {
+        crate::trace::finish_for_exit();
+        let _ = done.send(());
+    });
+    if finishing.is_ok() {
+        let _ = finished.recv_timeout(Duration::from_secs(5));
+    }
     std::process::exit(2);
 }

@@ -11,10 +11,11 @@ use std::time::Duration;
 use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
+use crate::prim::say::say;
 use crate::sched::SCHED;
 use crate::sched::emit;
 use crate::sched::g::{G, GList, Kind, Wait};
-use crate::sched::life::world_runs;
+use crate::sched::life::{self, world_runs};
 use crate::sched::m::{M, Own};
 use crate::sched::p::{HeldP, P};
 use crate::sched::park::Inside;
@@ -202,7 +203,9 @@ fn give_up(m: &'static M, own: &mut Own) {
     }
     let searching = own.searching.take().unwrap_or_else(|| SCHED.searchers.join());
     learn(false);
-    SCHED.put_idle_p(stop_p(m));
+    let p = stop_p(m);
+    life::share_stacks(p.p());
+    SCHED.put_idle_p(p);
     SCHED.searchers.give_up(searching);
     if (SCHED.has_work() || timer_is_due())
         && let Some(p) = SCHED.take_idle_p()
@@ -244,6 +247,16 @@ fn sleep(m: &'static M, own: &mut Own) {
     let mut patience = Duration::ZERO;
     loop {
         let mut inner = SCHED.inner.lock();
+        // Whoever could wake nobody (too_many) has left its P on the list, under this lock.
+        if inner.has_idle_p() && world_runs() && SCHED.has_work() {
+            drop(inner);
+            if let Some(p) = SCHED.take_idle_p() {
+                start_p(m, p);
+                own.searching = Some(SCHED.searchers.join());
+                return;
+            }
+            continue;
+        }
         if inner.poller.occupied {
             if inner.poller.sleeper.is_none() && inner.poller.heir.is_none() {
                 inner.poller.heir = Some(m);
@@ -262,6 +275,10 @@ fn sleep(m: &'static M, own: &mut Own) {
         }
         if let Some((p, searching)) = m.take_assigned() {
             start_p(m, p);
+            // It came out of the poller for work of its own: another one is to watch the timers of idle Ps.
+            if searching.is_none() && SCHED.searchers.idle_ps() != 0 && !poller_is_watched() {
+                wake_searcher();
+            }
             own.searching = searching;
             return;
         }
@@ -273,6 +290,8 @@ fn sleep(m: &'static M, own: &mut Own) {
                 return;
             }
             patience = Duration::from_millis(1);
+        } else {
+            patience = Duration::ZERO;
         }
     }
 }
@@ -322,7 +341,7 @@ fn sleep_in_poller(patience: Duration) {
         }
         if let Err(e) = SCHED.poller().wait(timeout) {
             // Out of kernel memory, most likely: go on, without sleeping too deeply.
-            eprintln!("gort: waiting for events failed: {e}");
+            say(format_args!("gort: waiting for events failed: {e}"));
             std::thread::sleep(Duration::from_millis(1));
         }
         return;
@@ -331,6 +350,11 @@ fn sleep_in_poller(patience: Duration) {
 
 /// Until when the M in the poller sleeps; 0 when none does. Written by whoever has the seat.
 static POLL_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Whether there is somebody in the poller, or no timer to wait for.
+pub(crate) fn poller_is_watched() -> bool {
+    POLL_UNTIL.load(Ordering::SeqCst) != 0 || SCHED.next_timer_ns() == u64::MAX
+}
 
 /// There may be a timer that is due before the M in the poller wakes up: then it is woken to look again.
 pub(crate) fn wake_poller_for_timers() {
@@ -344,12 +368,8 @@ pub(crate) fn wake_poller_for_timers() {
 pub(crate) fn sleep_until(inside: &Inside, when_ns: u64) {
     let wait = Wait { reason: Fixed::Sleep, kind: Kind::None, object: 0 };
     inside.park(wait, move |m, g| {
-        let p = m.must_p();
-        p.timers.add(when_ns, g);
-        // With nothing else to run, this M goes idle next and tells the poller then.
-        if p.has_work() {
-            wake_poller_for_timers();
-        }
+        m.must_p().timers.add(when_ns, g);
+        wake_poller_for_timers();
         true
     });
 }

@@ -19,6 +19,8 @@ pub(crate) struct Foreign {
     asleep: AtomicBool,
 }
 
+/// All places there are.
+static ALL: Mutex<Vec<&'static Foreign>> = Mutex::new(Vec::new());
 static FREE: Mutex<Vec<&'static Foreign>> = Mutex::new(Vec::new());
 static ASLEEP: AtomicUsize = AtomicUsize::new(0);
 
@@ -36,6 +38,7 @@ impl Foreign {
             asleep: AtomicBool::new(false),
         }));
         record::register(&f.slot);
+        ALL.lock().push(f);
         f
     }
 
@@ -80,6 +83,11 @@ impl Foreign {
 /// Threads of the program's own that wait in a primitive.
 pub(crate) fn asleep() -> usize {
     ASLEEP.load(Ordering::SeqCst)
+}
+
+/// Whether the thread `tid` waits in a primitive.
+pub(crate) fn is_asleep(tid: u64) -> bool {
+    ALL.lock().iter().any(|f| f.slot.m_id() == tid && f.asleep.load(Ordering::SeqCst))
 }
 
 /// The calling thread's id as the kernel shows it.

@@ -13,9 +13,9 @@ use crate::sched::p::P;
 use crate::sched::park::Inside;
 use crate::sched::wake::wake_searcher;
 use crate::sched::{SCHED, queue, wired};
-use crate::stack::Class;
 use crate::stack::arena::ARENA;
 use crate::stack::header::StackRef;
+use crate::stack::{CLASSES, Class};
 
 /// The whole life of a goroutine on its own stack. Entered and left inside the runtime.
 pub(crate) fn main(g: &'static G) {
@@ -37,8 +37,8 @@ pub(crate) fn main(g: &'static G) {
     std::mem::forget(inside);
 }
 
-/// Goroutines that were to run for the first time when no stack could be had.
-static STACKLESS: Mutex<GList> = Mutex::new(GList::new());
+/// Goroutines that were to run for the first time when no stack could be had, by the class of stack they want.
+static STACKLESS: [Mutex<GList>; CLASSES] = [const { Mutex::new(GList::new()) }; CLASSES];
 /// How many those are.
 static STACKLESS_LEN: AtomicUsize = AtomicUsize::new(0);
 
@@ -52,7 +52,7 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         Some(s) => s,
         None => {
             let class = g.class.get();
-            let Some(s) = p.take_stack(class).ok().or_else(|| scrape_up(p, class)) else {
+            let Some(s) = p.take_stack(class).or_else(|| scrape_up(p, class)) else {
                 return wait_for_stack(g);
             };
             s.header().g.set(Some(g));
@@ -117,6 +117,7 @@ fn bury(m: &'static M, g: &'static G) {
     let p = m.must_p();
     let stack = g.stack.take().expect("a goroutine that ran has a stack");
     stack.header().g.set(None);
+    let class = stack.header().class;
     let wanted = stackless() != 0 || ARENA.is_exhausted();
     if wanted {
         ARENA.put(stack)
@@ -128,7 +129,7 @@ fn bury(m: &'static M, g: &'static G) {
     g.origin.set(None);
     p.free_g(g);
     if wanted {
-        feed_stackless();
+        feed_stackless(class, 1);
     }
 }
 
@@ -137,30 +138,40 @@ fn bury(m: &'static M, g: &'static G) {
 fn scrape_up(p: &P, class: Class) -> Option<StackRef> {
     p.drain_stacks();
     SCHED.drain_idle_ps();
-    ARENA.take(class).ok()
+    ARENA.take_quietly(class)
 }
 
 /// It stays Runnable until a stack comes back. Spawning asks the arena first, so the error is told there.
 #[cold]
 fn wait_for_stack(g: &'static G) {
+    let class = g.class.get();
     {
-        let mut list = STACKLESS.lock();
+        let mut list = STACKLESS[class.index()].lock();
         list.push_back(g);
-        STACKLESS_LEN.store(list.len(), Ordering::SeqCst);
+        STACKLESS_LEN.fetch_add(1, Ordering::SeqCst);
     }
     // A stack that was given back before the list was seen to be longer is for it.
-    if ARENA.probe(g.class.get()).is_ok() {
-        feed_stackless();
+    if let Some(s) = ARENA.take_quietly(class) {
+        ARENA.put(s);
+        feed_stackless(class, 1);
     }
 }
 
-/// A stack is free again: lets all who wait for one try. They may want stacks of different sizes.
+/// As many stacks of the class are free again: lets so many who wait for one try.
 #[cold]
-fn feed_stackless() {
-    let mut list = std::mem::take(&mut *STACKLESS.lock());
-    STACKLESS_LEN.store(0, Ordering::SeqCst);
-    while let Some(g) = list.pop_front() {
+fn feed_stackless(class: Class, stacks: usize) {
+    for _ in 0..stacks {
+        let Some(g) = STACKLESS[class.index()].lock().pop_front() else { return };
+        STACKLESS_LEN.fetch_sub(1, Ordering::SeqCst);
         queue::submit_global(g);
+    }
+}
+
+/// `p` goes idle: the stacks it keeps are for those who wait for one. The caller holds the P (P2).
+#[inline]
+pub(crate) fn share_stacks(p: &P) {
+    if stackless() != 0 {
+        feed_stackless(Class::DEFAULT, p.drain_stacks());
     }
 }
 

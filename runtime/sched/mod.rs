@@ -95,6 +95,20 @@ pub(crate) static SCHED: Sched = Sched {
     }),
 };
 
+impl Inner {
+    pub(crate) fn has_idle_p(&self) -> bool {
+        !self.idle_ps.is_empty()
+    }
+
+    /// Puts a P on the idle list.
+    pub(crate) fn put_idle_p(&mut self, p: HeldP) {
+        let p = p.into_inner();
+        p.idle.store(true, Ordering::Relaxed);
+        self.idle_ps.push(p);
+        SCHED.searchers.p_idle();
+    }
+}
+
 impl Sched {
     /// Makes the Ps, all idle. Once.
     pub(crate) fn init(&self, procs: usize, max_threads: usize, poller: Poller) {
@@ -153,11 +167,7 @@ impl Sched {
 
     /// Puts a P on the idle list.
     pub(crate) fn put_idle_p(&self, p: HeldP) {
-        let p = p.into_inner();
-        let mut inner = self.inner.lock();
-        p.idle.store(true, Ordering::Relaxed);
-        inner.idle_ps.push(p);
-        self.searchers.p_idle();
+        self.inner.lock().put_idle_p(p);
     }
 
     /// Gives the stacks that idle Ps keep to everybody.

@@ -228,14 +228,14 @@ impl P {
     }
 
     /// A stack of the class. The caller holds the P (P2).
-    pub(crate) fn take_stack(&self, class: Class) -> std::io::Result<StackRef> {
+    pub(crate) fn take_stack(&self, class: Class) -> Option<StackRef> {
         if class == Class::DEFAULT {
             // SAFETY: P2.
             if let Some(s) = unsafe { &mut *self.stacks.get() }.pop() {
-                return Ok(s);
+                return Some(s);
             }
         }
-        ARENA.take(class)
+        ARENA.take_quietly(class)
     }
 
     /// Takes back a stack. The caller holds the P (P2).
@@ -251,11 +251,14 @@ impl P {
 }
 
 impl P {
-    /// Gives the cached stacks to everybody. The caller holds the P (P2).
-    pub(crate) fn drain_stacks(&self) {
+    /// Gives the cached stacks to everybody; answers how many. The caller holds the P (P2).
+    pub(crate) fn drain_stacks(&self) -> usize {
         // SAFETY: P2.
-        for s in unsafe { &mut *self.stacks.get() }.drain(..) {
+        let stacks = unsafe { &mut *self.stacks.get() };
+        let n = stacks.len();
+        for s in stacks.drain(..) {
             ARENA.put(s);
         }
+        n
     }
 }

@@ -22,8 +22,9 @@ use tracer::wire::ext::Cause;
 use crate::prim::parker::Parker;
 use crate::sched::deadlock::Watch;
 use crate::sched::emit;
-use crate::sched::find::wake_poller_for_timers;
+use crate::sched::find::{poller_is_watched, wake_poller_for_timers};
 use crate::sched::foreign::thread_id;
+use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
 use crate::sched::state::Status;
@@ -88,6 +89,7 @@ fn main() {
         let now = mono_ns();
         let look = look(now);
         advance::remind(now);
+        backstop(now);
         if now - last_trim > 1_000_000_000 {
             last_trim = now;
             ARENA.trim(512);
@@ -114,6 +116,14 @@ fn main() {
         } else {
             watch.reset();
         }
+    }
+}
+
+/// Wakes a searcher for what ought to have woken one: work beside an idle P, a timer that is long due. (Where threads run
+/// out, nobody could be woken at the time.)
+fn backstop(now: u64) {
+    if SCHED.searchers.idle_ps() != 0 && (SCHED.has_work() || SCHED.next_timer_ns() < now.saturating_sub(1_000_000)) {
+        wake_searcher();
     }
 }
 
@@ -232,10 +242,12 @@ pub(crate) fn hand_off(p: HeldP, now: u64) {
         start_m(p, None);
         return;
     }
+    life::share_stacks(p.p());
     SCHED.put_idle_p(p);
-    // As a searcher that gives up: look once more, and let somebody be woken for what came meanwhile (I2).
+    // As a searcher that gives up: look once more, and let somebody be woken for what came meanwhile (I2). Somebody, too, who
+    // then takes the poller's seat, if there are timers and it is empty: the M that had this P does not go there.
     fence(Ordering::SeqCst);
-    if SCHED.has_work() {
+    if SCHED.has_work() || !poller_is_watched() {
         wake_searcher();
     }
     wake_poller_for_timers();

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::sched::SCHED;
+use crate::prim::say::say;
 use crate::sched::life::world_runs;
 use crate::sched::m::M;
 use crate::sched::p::HeldP;
 use crate::sched::searchers::Searching;
+use crate::sched::{SCHED, wired};
 
 /// After a submission: wakes one searcher if a P is idle and nobody searches (I1, I3).
 #[inline]
@@ -83,9 +84,12 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
         SCHED.waker().wake();
         return;
     }
-    if inner.ms >= SCHED.max_threads() {
+    // Ms that wait in place with their goroutine do not count: they need somebody else to go on (R2).
+    if inner.ms >= SCHED.max_threads() + wired::waiting() {
+        let ms = inner.ms;
+        inner.put_idle_p(p);
         drop(inner);
-        return too_many(p, searching);
+        return too_many(ms, searching);
     }
     inner.ms += 1;
     let index = inner.ms;
@@ -94,25 +98,30 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
     let spawned =
         std::thread::Builder::new().name(format!("gort-m{index}")).spawn(move || crate::sched::run::m_main(m));
     if spawned.is_err() {
-        SCHED.inner.lock().ms -= 1;
         let (p, searching) = m.take_assigned().expect("an M that did not start has its P");
-        too_many(p, searching);
+        let mut inner = SCHED.inner.lock();
+        inner.ms -= 1;
+        let ms = inner.ms;
+        inner.put_idle_p(p);
+        drop(inner);
+        too_many(ms, searching);
     }
 }
 
-/// No thread for the P: it stays idle. Its work is found by the Ms there are, or by sysmon's next look.
+/// No thread for the P, which is idle again. Its work is found by the Ms there are (they look before they sleep, under the lock
+/// that put the P on the list), or by sysmon.
 #[cold]
-fn too_many(p: HeldP, searching: Option<Searching>) {
+fn too_many(ms: usize, searching: Option<Searching>) {
     static SAID: AtomicBool = AtomicBool::new(false);
     STARVED.fetch_add(1, Ordering::Relaxed);
-    let ms = SCHED.inner.lock().ms;
-    SCHED.put_idle_p(p);
     if let Some(s) = searching {
         SCHED.searchers.give_up(s);
     }
     // Last, and without a lock: whoever holds stderr may be waiting for the scheduler.
     if !SAID.swap(true, Ordering::Relaxed) {
         let max = SCHED.max_threads();
-        eprintln!("gort: no more threads: {ms} exist and max_threads is {max}; goroutines wait until one comes back");
+        say(format_args!(
+            "gort: no more threads: {ms} exist and max_threads is {max}; goroutines wait until one comes back"
+        ));
     }
 }

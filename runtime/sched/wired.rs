@@ -8,6 +8,8 @@
 //! - R2: it is readied and queued like any other. The M that finds it gives its P to the goroutine's M ([`give_back`]) and sleeps.
 //! - R3: meanwhile the waiting M is on no list of idle Ms: nobody else gives it a P.
 
+use std::sync::atomic::{AtomicIsize, Ordering};
+
 use crate::prim::tls;
 use crate::sched::coro_suspend;
 use crate::sched::emit;
@@ -16,6 +18,14 @@ use crate::sched::g::G;
 use crate::sched::life::afterwards;
 use crate::sched::m::M;
 use crate::sched::sysmon::hand_off;
+
+/// Ms that wait in place. Counted down by whoever gives such an M a P, which may be before it has counted itself.
+static WAITING: AtomicIsize = AtomicIsize::new(0);
+
+/// Ms that wait in place with their goroutine.
+pub(crate) fn waiting() -> usize {
+    WAITING.load(Ordering::SeqCst).max(0) as usize
+}
 
 /// Lets the goroutine, which has said in `m.after` what is to be done, stop running; returns when it runs again.
 ///
@@ -40,6 +50,8 @@ fn wait_in_place(m: &'static M, g: &'static G) {
     if m.p().is_some() {
         hand_off(stop_p(m), tracer::clock::mono_ns());
     }
+    // Only now: until here this M had something to do.
+    WAITING.fetch_add(1, Ordering::SeqCst);
     let p = loop {
         match m.take_assigned() {
             Some((p, None)) => break p,
@@ -62,6 +74,7 @@ fn wait_in_place(m: &'static M, g: &'static G) {
 #[cold]
 pub(crate) fn give_back(m: &'static M, g: &'static G) {
     let its = g.m();
+    WAITING.fetch_sub(1, Ordering::SeqCst);
     its.assign(stop_p(m), None);
     its.parker.unpark();
 }

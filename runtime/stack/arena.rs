@@ -41,6 +41,14 @@ struct Region {
     cold: usize,
 }
 
+/// Why there is no stack.
+enum NoStack {
+    /// The class's region is full.
+    AddressSpace(usize),
+    /// The kernel refused what was tried.
+    Kernel(&'static str, io::Error),
+}
+
 const GUARD_UNKNOWN: u8 = 0;
 const GUARD_MADVISE: u8 = 1;
 const GUARD_MPROTECT: u8 = 2;
@@ -112,8 +120,17 @@ impl Arena {
         Ok(())
     }
 
-    /// A stack of the class: a warm one if there is one, otherwise a new one.
-    pub(crate) fn take(&self, class: Class) -> io::Result<StackRef> {
+    /// A stack of the class: a warm one if there is one, otherwise a new one. The error says what ran out.
+    fn take(&self, class: Class) -> io::Result<StackRef> {
+        self.take_or(class).map_err(|e| self.explain(&e))
+    }
+
+    /// A stack of the class, if there is one: for the scheduler, which has nobody to tell.
+    pub(crate) fn take_quietly(&self, class: Class) -> Option<StackRef> {
+        self.take_or(class).ok()
+    }
+
+    fn take_or(&self, class: Class) -> Result<StackRef, NoStack> {
         let mut region = self.regions[class.index()].lock();
         if let Some(s) = region.free.pop() {
             region.cold = region.cold.min(region.free.len());
@@ -153,20 +170,17 @@ impl Arena {
         self.live.load(Ordering::Relaxed)
     }
 
-    fn fresh(&self, region: &mut Region, class: Class) -> io::Result<StackRef> {
+    fn fresh(&self, region: &mut Region, class: Class) -> Result<StackRef, NoStack> {
         let bytes = class.bytes();
         if region.next + bytes > region.usable_end {
             let slab = SLAB_BYTES.max(bytes).min(region.end - region.usable_end);
             if slab < bytes {
-                return Err(io::Error::new(
-                    io::ErrorKind::OutOfMemory,
-                    format!("no address space for another stack of {bytes} bytes ({} stacks are in use)", self.live()),
-                ));
+                return Err(NoStack::AddressSpace(bytes));
             }
             // SAFETY: the range is part of the reservation that was not yet used.
             let r = unsafe { libc::mprotect(region.usable_end as *mut _, slab, libc::PROT_READ | libc::PROT_WRITE) };
             if r != 0 {
-                return Err(self.explain("making stacks usable", &io::Error::last_os_error()));
+                return Err(NoStack::Kernel("making stacks usable", io::Error::last_os_error()));
             }
             region.usable_end += slab;
         }
@@ -177,7 +191,7 @@ impl Arena {
         Ok(unsafe { StackRef::init(low, class) })
     }
 
-    fn install_guard(&self, low: usize) -> io::Result<()> {
+    fn install_guard(&self, low: usize) -> Result<(), NoStack> {
         let bytes = guard_bytes();
         if self.guard.load(Ordering::Relaxed) != GUARD_MPROTECT {
             // SAFETY: the range is the low end of a stack nobody uses; an old kernel answers EINVAL and does nothing.
@@ -188,7 +202,7 @@ impl Arena {
             }
             let e = io::Error::last_os_error();
             if self.guard.load(Ordering::Relaxed) == GUARD_MADVISE {
-                return Err(self.explain("installing a stack guard", &e));
+                return Err(NoStack::Kernel("installing a stack guard", e));
             }
             self.guard.store(GUARD_MPROTECT, Ordering::Relaxed);
         }
@@ -196,7 +210,7 @@ impl Arena {
         if unsafe { libc::mprotect(low as *mut _, bytes, libc::PROT_NONE) } == 0 {
             return Ok(());
         }
-        Err(self.explain("protecting a stack guard", &io::Error::last_os_error()))
+        Err(NoStack::Kernel("protecting a stack guard", io::Error::last_os_error()))
     }
 
     /// Makes the guard at `low` readable, for the fault handler that walks a stack whose pointer lies in it. Answers whether
@@ -207,26 +221,31 @@ impl Arena {
         // SAFETY: the range is the guard of a stack whose goroutine is about to end with the process; both calls only make
         // it accessible.
         unsafe {
-            if self.guard.load(Ordering::Relaxed) == GUARD_MADVISE {
-                libc::madvise(low as *mut _, bytes, MADV_GUARD_REMOVE) == 0
-            } else {
-                libc::mprotect(low as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) == 0
-            }
+            let removed = libc::madvise(low as *mut _, bytes, MADV_GUARD_REMOVE) == 0;
+            // Harmless where the guard was of the other kind.
+            let opened = libc::mprotect(low as *mut _, bytes, libc::PROT_READ | libc::PROT_WRITE) == 0;
+            opened && (removed || self.guard.load(Ordering::Relaxed) == GUARD_MPROTECT)
         }
     }
 
     /// An error that says what ran out and which knob turns it.
-    fn explain(&self, what: &str, e: &io::Error) -> io::Error {
+    fn explain(&self, e: &NoStack) -> io::Error {
         let live = self.live();
-        let mut text = format!("{what} failed: {e} ({live} stacks are in use)");
-        if e.raw_os_error() == Some(libc::ENOMEM) {
-            let max = std::fs::read_to_string("/proc/sys/vm/max_map_count");
-            let max = max.as_deref().map_or("unknown", str::trim);
-            text.push_str(&format!(
-                "; each stack costs two memory mappings on this kernel and vm.max_map_count is {max}: raise it with \
-                 `sysctl vm.max_map_count=N`, or use a kernel with MADV_GUARD_INSTALL (Linux 6.13)"
-            ));
-        }
+        let text = match e {
+            NoStack::AddressSpace(bytes) => {
+                format!("no address space for another stack of {bytes} bytes ({live} stacks are in use)")
+            }
+            NoStack::Kernel(what, e) if e.raw_os_error() == Some(libc::ENOMEM) => {
+                let max = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+                let max = max.as_deref().map_or("unknown", str::trim);
+                format!(
+                    "{what} failed: {e} ({live} stacks are in use); each stack costs two memory mappings on this kernel and \
+                     vm.max_map_count is {max}: raise it with `sysctl vm.max_map_count=N`, or use a kernel with \
+                     MADV_GUARD_INSTALL (Linux 6.13)"
+                )
+            }
+            NoStack::Kernel(what, e) => format!("{what} failed: {e} ({live} stacks are in use)"),
+        };
         io::Error::new(io::ErrorKind::OutOfMemory, text)
     }
 

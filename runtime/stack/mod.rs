@@ -29,8 +29,11 @@ pub(crate) mod overflow;
 
 use std::io;
 
+/// How many size classes there are.
+pub(crate) const CLASSES: usize = 4;
+
 /// The size classes, in bytes.
-pub(crate) const CLASS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 1 << 20, 8 << 20];
+pub(crate) const CLASS_BYTES: [usize; CLASSES] = [64 << 10, 256 << 10, 1 << 20, 8 << 20];
 
 /// Index into [`CLASS_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -77,11 +77,16 @@ impl Batch {
         self.pos - self.len_at - 10
     }
 
-    /// Patches the length; what is written to the stream is `as_bytes` afterwards.
-    pub(crate) fn seal(mut self) -> Sealed {
+    /// Patches the length; what is written to the stream is `as_bytes` afterwards. A batch that is far from full goes into a
+    /// buffer of its own size, and its large one comes back: what waits for the stream then takes the memory it is counted for.
+    pub(crate) fn seal(mut self) -> (Sealed, Option<Box<[u8]>>) {
         let n = self.data_len() as u64;
         varint::put_padded10(&mut self.buf, self.len_at, n);
-        Sealed { buf: self.buf, len: self.pos, r#gen: self.r#gen }
+        let (len, r#gen) = (self.pos, self.r#gen);
+        if len < self.buf.len() / 2 {
+            return (Sealed { buf: self.buf[..len].into(), len, r#gen }, Some(self.buf));
+        }
+        (Sealed { buf: self.buf, len, r#gen }, None)
     }
 }
 
@@ -98,7 +103,8 @@ impl Sealed {
         &self.buf[..self.len]
     }
 
-    pub(crate) fn into_buffer(self) -> Box<[u8]> {
-        self.buf
+    /// Its buffer, if it is one of full size.
+    pub(crate) fn into_buffer(self) -> Option<Box<[u8]>> {
+        (self.buf.len() == MAX_BATCH_BYTES).then_some(self.buf)
     }
 }

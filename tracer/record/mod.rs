@@ -33,7 +33,7 @@ mod table;
 #[cfg(not(loom))]
 pub use session::{
     NotedStatus, Stats, StreamError, begin, close, enabled, fresh_bytes, generation, may_publish, noted_stack, opened_at,
-    publish, reader_threads, register,
+    publish, reader_thread, register,
 };
 #[cfg(not(loom))]
 pub(crate) use session::{GENERATION, tables};

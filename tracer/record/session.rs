@@ -134,9 +134,9 @@ pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Reader threads alive, for whoever counts the process's threads.
-pub fn reader_threads() -> usize {
-    SINK.readers()
+/// The kernel's id of the reader thread while there is one, for whoever counts the process's threads.
+pub fn reader_thread() -> Option<u64> {
+    SINK.reader()
 }
 
 /// Bytes handed to the sink in this generation so far.

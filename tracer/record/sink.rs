@@ -47,8 +47,8 @@ pub(crate) struct Sink {
     fresh_bytes: AtomicU64,
     /// The last generation that was written and whose tables are free again (K2).
     done: AtomicU64,
-    /// Reader threads alive: 0 or 1.
-    readers: AtomicUsize,
+    /// The kernel's id of the reader thread, 0 when there is none.
+    reader: AtomicU64,
 }
 
 enum Message {
@@ -80,7 +80,7 @@ impl Sink {
             lost_since: AtomicU64::new(u64::MAX),
             fresh_bytes: AtomicU64::new(0),
             done: AtomicU64::new(0),
-            readers: AtomicUsize::new(0),
+            reader: AtomicU64::new(0),
         }
     }
 
@@ -96,11 +96,16 @@ impl Sink {
     }
 
     pub(crate) fn push(&self, batch: Batch) {
-        let sealed = batch.seal();
+        let (sealed, spare) = batch.seal();
+        if let Some(buf) = spare {
+            self.give_back(buf);
+        }
         let n = sealed.as_bytes().len();
         self.fresh_bytes.fetch_add(n as u64, Ordering::Relaxed);
         if !self.reserve(n, sealed.r#gen) {
-            self.give_back(sealed.into_buffer());
+            if let Some(buf) = sealed.into_buffer() {
+                self.give_back(buf);
+            }
             return;
         }
         self.queue.lock().push(Message::Batch(sealed));
@@ -139,8 +144,11 @@ impl Sink {
         self.fresh_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn readers(&self) -> usize {
-        self.readers.load(Ordering::Relaxed)
+    pub(crate) fn reader(&self) -> Option<u64> {
+        match self.reader.load(Ordering::SeqCst) {
+            0 => None,
+            tid => Some(tid),
+        }
     }
 
     /// Starts the reader thread of a session.
@@ -148,16 +156,12 @@ impl Sink {
         self.lost_bytes.store(0, Ordering::Relaxed);
         self.lost_since.store(u64::MAX, Ordering::Relaxed);
         self.fresh_bytes.store(0, Ordering::Relaxed);
-        self.readers.fetch_add(1, Ordering::Relaxed);
-        let spawned = std::thread::Builder::new().name("gort-trace".into()).spawn(move || {
+        std::thread::Builder::new().name("gort-trace".into()).spawn(move || {
+            self.reader.store(thread_id(), Ordering::SeqCst);
             let result = Reader::new(self, out).run();
-            self.readers.fetch_sub(1, Ordering::Relaxed);
+            self.reader.store(0, Ordering::SeqCst);
             on_end(result);
-        });
-        if let Err(e) = spawned {
-            self.readers.fetch_sub(1, Ordering::Relaxed);
-            return Err(e);
-        }
+        })?;
         Ok(())
     }
 }
@@ -204,8 +208,13 @@ impl Reader {
     fn run(mut self) -> Result<Stats, StreamError> {
         loop {
             let close = self.next_close();
-            let last = close.last;
-            self.end_generation(close);
+            let (r#gen, last) = (close.r#gen, close.last);
+            // Debug information can be anything; should reading it panic, the session ends with an error, not for ever.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.end_generation(close))) {
+                forget(payload);
+                self.failed.get_or_insert_with(|| StreamError::Write(io::Error::other("the tracer's thread panicked")));
+                self.free_tables(r#gen);
+            }
             if last {
                 break;
             }
@@ -263,7 +272,9 @@ impl Reader {
             match m {
                 Message::Batch(b) => {
                     self.sink.pending.fetch_sub(b.as_bytes().len(), Ordering::Relaxed);
-                    self.sink.give_back(b.into_buffer());
+                    if let Some(buf) = b.into_buffer() {
+                        self.sink.give_back(buf);
+                    }
                 }
                 Message::Ext(_, e) => {
                     self.sink.pending.fetch_sub(e.len(), Ordering::Relaxed);
@@ -271,6 +282,11 @@ impl Reader {
                 Message::Close(_) => {}
             }
         }
+        self.free_tables(r#gen);
+    }
+
+    /// Empties the tables of a closed generation and lets the next one with its parity begin (K2).
+    fn free_tables(&mut self, r#gen: u64) {
         self.stats.entries_lost += tables(r#gen).stacks.lost() + tables(r#gen).strings.lost();
         // SAFETY: K2: the generation is closed, so nobody puts into its tables, and n+2 is not published before `done`.
         unsafe { tables(r#gen).reset() };
@@ -320,9 +336,9 @@ impl Reader {
     }
 
     fn write_batch(&mut self, b: Batch) -> io::Result<()> {
-        let sealed = b.seal();
+        let (sealed, spare) = b.seal();
         let r = self.write(sealed.as_bytes());
-        self.sink.give_back(sealed.into_buffer());
+        spare.or(sealed.into_buffer()).into_iter().for_each(|buf| self.sink.give_back(buf));
         r
     }
 
@@ -395,6 +411,15 @@ impl Reader {
         ready.push(out);
         ready.into_iter().try_for_each(|b| self.write_batch(b))
     }
+}
+
+/// The calling thread's id as the kernel shows it.
+fn thread_id() -> u64 {
+    #[cfg(target_os = "linux")]
+    // SAFETY: gettid has no arguments and cannot fail.
+    return unsafe { libc::syscall(libc::SYS_gettid) as u64 };
+    #[cfg(not(target_os = "linux"))]
+    u64::MAX
 }
 
 /// The symboliser of this process: one, because its cache is dear.
