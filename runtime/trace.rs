@@ -18,6 +18,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -179,13 +180,14 @@ pub fn enabled() -> bool {
     tracer::record::enabled()
 }
 
-/// Whether the tracer's thread may yet wake a goroutine: somebody waits for a session to start or to end, or the writer is
-/// code of the user's own.
-pub(crate) fn could_wake() -> bool {
+/// For how long nothing must have happened before it is certain that the tracer's thread wakes nobody; `None`: somebody waits
+/// for a session to start or to end, so it will.
+pub(crate) fn certain_after() -> Option<Duration> {
     match &*SESSION.lock() {
-        Session::None => false,
-        Session::Busy => true,
-        Session::Running(_, writer) => *writer == Writer::Unknown,
+        Session::None | Session::Running(_, Writer::Plain) => Some(Duration::ZERO),
+        Session::Busy => None,
+        // It is called once a generation. What it did not do in three of them it will not do.
+        Session::Running(_, Writer::Unknown) => Some(Duration::from_secs(3)),
     }
 }
 

@@ -6,7 +6,8 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Write};
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -30,6 +31,8 @@ programs! {
     a_blocking_call_sends_later,
     plain_code_sends_later,
     a_sleeper_sends_later,
+    an_unwinder_sends_later,
+    a_thread_sends_to_an_unwinder,
     no_run,
     a_thread_ends_and_sends_nothing,
     threads_wait_too,
@@ -285,6 +288,52 @@ fn a_sleeper_sends_later() {
     assert_eq!(got, Ok(7));
 }
 
+/// Does something when it is dropped.
+struct Last<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Last<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A goroutine that unwinds, and does `last` meanwhile.
+fn unwinds(last: impl FnMut() + Send + 'static) -> rt::JoinHandle<()> {
+    rt::go(move || {
+        let _last = Last(last);
+        resume_unwind(Box::new("on purpose"));
+    })
+}
+
+/// While it unwinds it keeps its thread, also while it sleeps.
+fn an_unwinder_sends_later() {
+    let got = rt::run(|| {
+        let (tx, rx) = bounded(0);
+        let unwinds = unwinds(move || {
+            rt::time::sleep(PAUSE);
+            rt::blocking(|| std::thread::sleep(PAUSE));
+            tx.send(7).unwrap();
+        });
+        let got = rx.recv();
+        assert!(unwinds.join().is_err());
+        got
+    });
+    assert_eq!(got, Ok(7));
+}
+
+fn a_thread_sends_to_an_unwinder() {
+    let (tx, rx) = bounded(0);
+    let thread = std::thread::spawn(move || {
+        std::thread::sleep(PAUSE);
+        tx.send(7).unwrap();
+    });
+    rt::run(move || {
+        let unwinds = unwinds(move || assert_eq!(rx.recv(), Ok(7)));
+        assert!(unwinds.join().is_err());
+    });
+    thread.join().unwrap();
+}
+
 /// Goroutines hand something to and fro with long pauses, and then one of them ends and takes what the other waits for with it.
 fn woken_and_asleep_again() {
     let turns = Arc::new(AtomicUsize::new(0));
@@ -318,6 +367,8 @@ fn somebody_could_go_on() {
         "a_blocking_call_sends_later",
         "plain_code_sends_later",
         "a_sleeper_sends_later",
+        "an_unwinder_sends_later",
+        "a_thread_sends_to_an_unwinder",
     ];
     for name in programs {
         for env in CONFIGURATIONS {
@@ -430,20 +481,14 @@ fn asleep_with_threads() {
 
 /// A goroutine that waits while it unwinds keeps its thread, and sleeps like any other.
 fn one_waits_while_it_unwinds() {
-    struct Waits(Receiver<u32>);
-    impl Drop for Waits {
-        fn drop(&mut self) {
-            let _ = self.0.recv();
-        }
-    }
     rt::run(|| {
-        // SAFETY: alarm touches no memory. Ten times as long as a report takes, and it goes on.
+        // SAFETY: alarm touches no memory. Ten times as long as a report takes, and then it is late for one.
         unsafe { libc::alarm(10) };
-        let (tx, rx) = bounded(0);
-        let waits = Waits(rx.clone());
+        let (tx, rx) = bounded::<u32>(0);
+        let waits = rx.clone();
         start("unwinds", move || {
-            let _waits = waits;
-            panic!("on purpose");
+            let _last = Last(|| assert!(waits.recv().is_err()));
+            resume_unwind(Box::new("on purpose"));
         });
         let _ = rx.recv();
         drop(tx);
@@ -452,10 +497,12 @@ fn one_waits_while_it_unwinds() {
 
 #[test]
 fn asleep_while_it_unwinds() {
-    let ended = program("one_waits_while_it_unwinds", &[]);
-    ended.expect_code(2).expect_stderr(&[REPORT]);
-    let all = dumped(&ended);
-    ended.expect("it waits", find(&ended, &all, "unwinds").reason == reason::CHAN_RECEIVE);
+    for env in CONFIGURATIONS {
+        let ended = program("one_waits_while_it_unwinds", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        let all = dumped(&ended);
+        ended.expect("it waits", find(&ended, &all, "unwinds").reason == reason::CHAN_RECEIVE);
+    }
 }
 
 // Traces.
@@ -566,28 +613,24 @@ fn the_trace_of_a_deadlock_is_whole() {
     }
 }
 
-/// As `all_asleep`, with a trace that the program started, into a slow writer.
+/// As `all_asleep`, with a trace that the program has started itself.
 fn traced_by_itself() {
-    struct SlowFile(File);
-    impl Write for SlowFile {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            std::thread::sleep(Duration::from_millis(50));
-            self.0.write(bytes)
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            self.0.flush()
-        }
+    let file = File::create(std::env::var_os("DEADLOCK_TRACE").unwrap()).unwrap();
+    match std::env::var("DEADLOCK_WRITER").as_deref() {
+        Ok("buffered") => rt::trace::start(BufWriter::new(file)).unwrap(),
+        _ => rt::trace::start(file).unwrap(),
     }
-    let path = std::env::var_os("DEADLOCK_TRACE").unwrap();
-    rt::trace::start(SlowFile(File::create(path).unwrap())).unwrap();
     all_asleep();
 }
 
+/// A file wakes nobody.
 #[test]
 fn a_trace_of_the_programs_own_is_whole_too() {
-    let path = scratch_file("deadlock-own.trace");
-    let ended = program("traced_by_itself", &[("DEADLOCK_TRACE", path.to_str().unwrap())]);
-    ended.expect_code(2).expect_stderr(&[REPORT]);
-    check_trace_of_the_sleepers(&path);
+    for writer in ["plain", "buffered"] {
+        let path = scratch_file("deadlock-own.trace");
+        let env = [("DEADLOCK_TRACE", path.to_str().unwrap()), ("DEADLOCK_WRITER", writer)];
+        let ended = program("traced_by_itself", &env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        check_trace_of_the_sleepers(&path);
+    }
 }

@@ -3,7 +3,7 @@
 //! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, and every thread of the process is
 //!   accounted for: Ms that sleep, sysmon, the tracer's reader, and threads that wait in a primitive of ours. Any other
 //!   thread could still send, so then there is no report.
-//! - D2: it must look the same for [`SETTLE_NS`], with no goroutine started meanwhile: a thread that was woken counts as
+//! - D2: it must look the same for [`SETTLE_NS`], with no goroutine of the program's resumed meanwhile: a thread that was woken counts as
 //!   awake from the wake-up on, but a goroutine that hands over to a thread may be seen between the two.
 //! - D3: only while somebody waits in `rt::run`: a process that merely keeps goroutines parked in the background is not
 //!   deadlocked.
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::prim::say::say;
 use crate::sched::life::stackless;
+use crate::sched::m::M;
 use crate::sched::{SCHED, dump, foreign, wired};
 use crate::stack::arena::ARENA;
 
@@ -26,7 +27,7 @@ pub(crate) static RUNS: AtomicUsize = AtomicUsize::new(0);
 
 /// Watches an idle scheduler.
 pub(crate) struct Watch {
-    /// Since when nothing has run, and the count of time slices then.
+    /// Since when nothing has run, and the count of turns then.
     since: Option<(u64, u32)>,
     /// When it was last found to be no deadlock.
     checked: Option<u64>,
@@ -37,9 +38,13 @@ impl Watch {
         Watch { since: None, checked: None }
     }
 
-    /// Something runs.
-    pub(crate) fn reset(&mut self) {
-        *self = Watch::new();
+    /// Not all Ps are idle.
+    pub(crate) fn interrupted(&mut self) {
+        // The tracer's advancer does not count: it runs once a second whatever the program does.
+        let of_user = |m: &M| m.current().is_some_and(|g| !g.system.get());
+        if SCHED.ps().iter().any(|p| p.m().is_some_and(of_user)) {
+            *self = Watch::new();
+        }
     }
 
     /// Whether the idle state was looked at for long enough to know that it is no deadlock, for now.
@@ -49,16 +54,16 @@ impl Watch {
 
     /// All Ps are idle at `now`.
     pub(crate) fn look(&mut self, now: u64) {
-        let slices = SCHED.ps().iter().fold(0u32, |n, p| n.wrapping_add(p.slices.load(Ordering::Relaxed)));
-        let Some((since, _)) = self.since.filter(|s| s.1 == slices) else {
-            *self = Watch { since: Some((now, slices)), checked: None };
+        let turns = SCHED.ps().iter().fold(0u32, |n, p| n.wrapping_add(p.turns.load(Ordering::Relaxed)));
+        let Some((since, _)) = self.since.filter(|s| s.1 == turns) else {
+            *self = Watch { since: Some((now, turns)), checked: None };
             return;
         };
         // Again and again: the thread that could have sent may have ended meanwhile.
         let due = self.checked.map_or(since + SETTLE_NS, |c| c + AGAIN_NS);
         if now >= due {
             self.checked = Some(now);
-            if is_deadlock() {
+            if is_deadlock(now - since) {
                 report();
             }
         }
@@ -66,11 +71,11 @@ impl Watch {
 }
 
 /// D1, D3.
-fn is_deadlock() -> bool {
+fn is_deadlock(quiet_ns: u64) -> bool {
     if RUNS.load(Ordering::SeqCst) == 0 || SCHED.has_work() || SCHED.next_timer_ns() != u64::MAX {
         return false;
     }
-    if crate::trace::could_wake() {
+    if crate::trace::certain_after().is_none_or(|d| quiet_ns < d.as_nanos() as u64) {
         return false;
     }
     let sleeping_ms = {

@@ -61,6 +61,9 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         }
     };
     g.set_m(m);
+    if !g.system.get() {
+        p.turns.store(p.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
     if fresh {
         p.slices.store(p.slices.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         m.preempt.store(false, Ordering::Relaxed);

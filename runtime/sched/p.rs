@@ -35,6 +35,8 @@ pub(crate) struct P {
     stealer: Stealer<&'static G>,
     /// Counts the time slices that began here; a goroutine that comes from `run_next` goes on with the last one.
     pub(crate) slices: AtomicU32,
+    /// Counts the turns of the program's goroutines here.
+    pub(crate) turns: AtomicU32,
     pub(crate) timers: Timers,
     /// The number of the last stop of the world in which this P's M waited.
     pub(crate) stopped_in: AtomicU64,
@@ -101,6 +103,7 @@ impl P {
             deque,
             stealer,
             slices: AtomicU32::new(0),
+            turns: AtomicU32::new(0),
             timers: Timers::new(),
             stopped_in: AtomicU64::new(0),
             idle: AtomicBool::new(false),

@@ -114,7 +114,7 @@ fn main() {
                 pause = FAST;
             }
         } else {
-            watch.reset();
+            watch.interrupted();
         }
     }
 }
