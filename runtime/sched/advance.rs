@@ -331,7 +331,7 @@ fn note(g: &'static G, status: Status, r#gen: u64, cache: &mut Cache) -> NotedSt
         0 => 0,
         // SAFETY: the word is held, so the frame of park() or blocking() that took the registers is alive; the
         // generation is not closed.
-        end => unsafe { record::noted_stack(r#gen, g.regs.get(), end, cache) },
+        end => unsafe { record::noted_stack(r#gen, g.standing().0, end, cache) },
     };
     NotedStatus { g: g.id(), m, status, stack }
 }

@@ -42,12 +42,13 @@ fn one(out: &mut String, g: &'static G, cache: &mut Cache) {
                 // The word is held, so everything of the goroutine stands still; texts are made after it is let go.
                 // SAFETY: N2: SCAN is held.
                 let name = unsafe { g.name() }.cloned();
-                let (wait, origin) = (g.wait.get(), g.origin.get());
+                // SAFETY: as above.
+                let ((regs, wait), origin) = (unsafe { g.standing() }, g.origin.get());
                 let mut frames = [0usize; FRAMES_MAX];
                 let n = match g.walk_end() {
                     0 => 0,
                     // SAFETY: as for name; the frame that took the registers is alive while the goroutine stands in it.
-                    end => unsafe { unwind::walk_by(unwind::Method::Dwarf, g.regs.get(), end, cache, &mut frames) },
+                    end => unsafe { unwind::walk_by(unwind::Method::Dwarf, regs, end, cache, &mut frames) },
                 };
                 let id = g.id();
                 drop(hold);

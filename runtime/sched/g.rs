@@ -56,6 +56,20 @@ pub(crate) struct Wait {
     pub(crate) object: usize,
 }
 
+/// Where a goroutine stands, and for what. Lies on its stack, in the frame of the function that stopped it.
+pub(crate) struct Place {
+    pub(crate) regs: Regs,
+    pub(crate) wait: Wait,
+}
+
+impl Place {
+    /// A place of the calling function, which waits for nothing.
+    #[inline(always)]
+    pub(crate) fn here() -> Place {
+        Place { regs: Regs::here(), wait: NOT_WAITING }
+    }
+}
+
 /// Where a goroutine comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
@@ -67,7 +81,7 @@ pub(crate) struct Origin {
 
 /// A goroutine.
 ///
-/// The fields are in the order of use: a switch touches the first line, a wait the second.
+/// The fields are in the order of use: a switch touches the first line only.
 #[repr(C, align(64))]
 pub(crate) struct G {
     pub(crate) state: StateWord,
@@ -85,10 +99,12 @@ pub(crate) struct G {
     pub(crate) link: Cell<Option<&'static G>>,
     /// Where its own frames end: the stack pointer in the last of the runtime's frames below them. 0 before it runs.
     entry: Cell<usize>,
+    /// Where it stands while it does not run; null where that is not known.
+    ///
+    /// - N3: set before it leaves Running; the frame it points into lives until the goroutine runs on. So it may be followed
+    ///   under SCAN, and only then.
+    place: Cell<*const Place>,
     id: AtomicU64,
-    /// Where it stands while it is parked or in a declared blocking call.
-    pub(crate) regs: Cell<Regs>,
-    pub(crate) wait: Cell<Wait>,
     pub(crate) task: Cell<Option<RawTask>>,
     pub(crate) trace: ResourceState,
     /// The generation in which its name was last written.
@@ -97,7 +113,7 @@ pub(crate) struct G {
     pub(crate) origin: Cell<Option<Origin>>,
 }
 
-const _: () = assert!(std::mem::offset_of!(G, regs) <= 64 && size_of::<G>() <= 256);
+const _: () = assert!(std::mem::offset_of!(G, task) == 64 && size_of::<G>() <= 192);
 
 // SAFETY: the cells follow N2; the state word's transitions carry acquire and release.
 unsafe impl Sync for G {}
@@ -117,8 +133,7 @@ impl G {
             class: Cell::new(Class::DEFAULT),
             link: Cell::new(None),
             task: Cell::new(None),
-            wait: Cell::new(NOT_WAITING),
-            regs: Cell::new(Regs::default()),
+            place: Cell::new(std::ptr::null()),
             labelled_in: Cell::new(0),
             wired: Cell::new(false),
             system: Cell::new(false),
@@ -163,6 +178,27 @@ impl G {
         self.entry.get()
     }
 
+    /// It stops at `place`, in the calling function's frame (N3).
+    #[inline(always)]
+    pub(crate) fn stand_at(&self, place: &Place) {
+        self.place.set(place);
+    }
+
+    /// A visitor stops it somewhere in its own code.
+    pub(crate) fn stand_anywhere(&self) {
+        self.place.set(std::ptr::null());
+    }
+
+    /// Where it stands, and what it waits for.
+    ///
+    /// # Safety
+    ///
+    /// The caller holds SCAN (N3).
+    pub(crate) unsafe fn standing(&self) -> (Regs, Wait) {
+        // SAFETY: passed on to the caller: null, or a frame that lives.
+        unsafe { self.place.get().as_ref() }.map_or((Regs::default(), NOT_WAITING), |p| (p.regs, p.wait))
+    }
+
     /// Its name, if it has one.
     ///
     /// # Safety
@@ -180,7 +216,7 @@ impl G {
         self.labelled_in.set(0);
         self.system.set(false);
         self.entry.set(0);
-        self.regs.set(Regs::default());
+        self.place.set(std::ptr::null());
         debug_assert!(self.stack.get().is_none() && self.link.get().is_none());
     }
 }

@@ -4,10 +4,8 @@
 //!   takes the P of a Running one makes it Syscall first, so Syscall is what a goroutine without a P always is.
 //! - O2: whoever enters the runtime in Syscall state ends the call, whichever way it was begun.
 
-use tracer::unwind::Regs;
-
 use crate::sched::emit::{self, At};
-use crate::sched::g::G;
+use crate::sched::g::{G, Place};
 use crate::sched::m::{After, M};
 use crate::sched::park::Inside;
 use crate::sched::state::Status;
@@ -34,7 +32,8 @@ use crate::sched::{SCHED, wired};
 #[inline(never)]
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let Some(inside) = Inside::enter() else { return f() };
-    begin(&inside, Regs::here());
+    let place = Place::here();
+    begin(&inside, &place);
     inside.leave_at_once();
     struct ComeBack;
     impl Drop for ComeBack {
@@ -48,12 +47,12 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Running -> Syscall, with the event.
-fn begin(inside: &Inside, regs: Regs) {
+fn begin(inside: &Inside, place: &Place) {
     let (g, m) = (inside.g(), inside.m());
-    g.regs.set(regs);
+    g.stand_at(place);
     let guard = m.slot.acquire_if_on();
     if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
-        emit::syscall_begin(&mut w, m, At::on(g, regs));
+        emit::syscall_begin(&mut w, m, At::on(g, place.regs));
     }
     g.state.syscall_begin();
 }

@@ -24,7 +24,7 @@ use tracer::unwind::Regs;
 use crate::prim::tls;
 use crate::sched::emit::{self, At};
 use crate::sched::foreign::Foreign;
-use crate::sched::g::{G, Kind, Wait};
+use crate::sched::g::{G, Kind, Place, Wait};
 use crate::sched::m::{After, Commit, M};
 use crate::sched::outside;
 use crate::sched::state::Status;
@@ -92,14 +92,13 @@ impl Inside {
     {
         let g = self.g;
         let m = self.m();
-        let regs = Regs::here();
-        g.regs.set(regs);
-        g.wait.set(wait);
+        let place = Place { regs: Regs::here(), wait };
+        g.stand_at(&place);
         let mut commit = ManuallyDrop::new(commit);
         m.after.set(Some(After::Park(Commit { g, call: call_commit::<F>, data: (&raw mut commit).cast() })));
         if let Some(guard) = m.slot.acquire_if_on() {
             if let Some(mut w) = guard.writer() {
-                emit::go_block(&mut w, m, wait.reason, At::on(g, regs));
+                emit::go_block(&mut w, m, wait.reason, At::on(g, place.regs));
             }
             g.state.park();
         } else {
@@ -115,12 +114,12 @@ impl Inside {
     pub(crate) fn yield_now(&self, reason: Fixed) {
         let g = self.g;
         let m = self.m();
-        let regs = Regs::here();
-        g.regs.set(regs);
+        let place = Place::here();
+        g.stand_at(&place);
         m.after.set(Some(if reason == Fixed::Preempted { After::Preempt(g) } else { After::Yield(g) }));
         if let Some(guard) = m.slot.acquire_if_on() {
             if let Some(mut w) = guard.writer() {
-                emit::go_stop(&mut w, m, reason, At::on(g, regs));
+                emit::go_stop(&mut w, m, reason, At::on(g, place.regs));
             }
             g.state.stop();
         } else {

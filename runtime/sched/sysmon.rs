@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use tracer::clock::mono_ns;
 use tracer::record::{self, Slot};
-use tracer::unwind::Regs;
 use tracer::wire::ext::Cause;
 
 use crate::prim::parker::Parker;
@@ -222,7 +221,7 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
         }
         if status == Status::Running {
             // Where it stands nobody knows: it runs.
-            g.regs.set(Regs::default());
+            g.stand_anywhere();
             g.state.syscall_begin();
         }
         if let Some(mut w) = guard.writer() {
