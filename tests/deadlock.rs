@@ -6,6 +6,7 @@
 mod common;
 
 use std::fs::File;
+use std::hint::black_box;
 use std::io::{BufWriter, Write};
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -59,36 +60,41 @@ fn start(name: &str, life: impl FnOnce() + Send + 'static) {
     rt::Builder::new().name(name).spawn(life).unwrap();
 }
 
-// Somebody waits in each way there is.
+// Somebody waits in each way there is. Their names are looked for in stacks, so no call is the last thing that they do.
 
 #[inline(never)]
 fn receives(name: &str, rx: &Receiver<u32>) {
     waits_below(name);
     let _ = rx.recv();
+    black_box(rx);
 }
 
 #[inline(never)]
 fn sends(name: &str, tx: &Sender<u32>) {
     waits_below(name);
     let _ = tx.send(1);
+    black_box(tx);
 }
 
 #[inline(never)]
 fn locks(name: &str, lock: &Mutex<u32>) {
     waits_below(name);
     drop(lock.lock());
+    black_box(lock);
 }
 
 #[inline(never)]
 fn waits_for_group(name: &str, group: &WaitGroup) {
     waits_below(name);
     group.wait();
+    black_box(group);
 }
 
 #[inline(never)]
 fn joins(name: &str, other: rt::JoinHandle<()>) {
     waits_below(name);
     let _ = other.join();
+    black_box(name);
 }
 
 fn all_asleep() {

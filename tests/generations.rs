@@ -7,6 +7,7 @@
 mod common;
 
 use std::collections::HashMap;
+use std::hint::black_box;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -26,31 +27,37 @@ const WHOLE: usize = 3;
 /// A sleep that does not end in this test.
 const LONG: Duration = Duration::from_secs(10_000);
 
-// Where they wait. The names are looked for in the stacks.
+// Where they wait. The names are looked for in the stacks, so the call is not the last thing that they do: it would be a
+// jump.
 
 #[inline(never)]
 fn waits_to_receive(rx: &Receiver<u32>) {
     let _ = rx.recv();
+    black_box(rx);
 }
 
 #[inline(never)]
 fn waits_to_send(tx: &Sender<u32>) {
     let _ = tx.send(1);
+    black_box(tx);
 }
 
 #[inline(never)]
 fn waits_for_the_lock(lock: &Mutex<u32>) {
     *lock.lock() += 1;
+    black_box(lock);
 }
 
 #[inline(never)]
 fn waits_for_the_group(group: &WaitGroup) {
     group.wait();
+    black_box(group);
 }
 
 #[inline(never)]
 fn sleeps_long() {
-    rt::time::sleep(LONG);
+    rt::time::sleep(black_box(LONG));
+    black_box(LONG);
 }
 
 #[inline(never)]
@@ -59,6 +66,7 @@ fn calls_out(tid: &AtomicU64, until: &mpsc::Receiver<()>) {
         tid.store(gettid(), SeqCst);
         let _ = until.recv();
     });
+    black_box(tid);
 }
 
 /// Says nothing to the runtime until it is released, and then says where it is.
@@ -69,6 +77,7 @@ fn spins(tid: &AtomicU64, released: &AtomicBool) {
         std::hint::spin_loop();
     }
     rt::yield_now();
+    black_box(released);
 }
 
 const WAITERS: [&str; 5] =

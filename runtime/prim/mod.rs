@@ -4,6 +4,8 @@ pub(crate) mod atomic;
 #[cfg(not(loom))]
 pub(crate) mod parker;
 #[cfg(not(loom))]
+pub(crate) mod prefetch;
+#[cfg(not(loom))]
 pub(crate) mod rng;
 #[cfg(not(loom))]
 pub(crate) mod say;

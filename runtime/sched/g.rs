@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tracer::record::{Fixed, ResourceState, Start};
 use tracer::unwind::Regs;
 
+use crate::prim::prefetch::prefetch;
 use crate::sched::m::M;
 use crate::sched::state::StateWord;
 use crate::sched::task::RawTask;
@@ -187,6 +188,15 @@ impl G {
     /// A visitor stops it somewhere in its own code.
     pub(crate) fn stand_anywhere(&self) {
         self.place.set(std::ptr::null());
+    }
+
+    /// It runs soon: asks the cache for the frames that it will return into. A hint, from whoever holds its queue.
+    #[inline]
+    pub(crate) fn prefetch_frames(&self) {
+        let place = self.place.get().cast::<u8>();
+        for line in -3..5isize {
+            prefetch(place.wrapping_offset(line * 64));
+        }
     }
 
     /// Where it stands, and what it waits for.
