@@ -75,7 +75,8 @@ fn turn(sea: &Arc<Sea>, rng: &mut Rng, on_goroutine: bool) {
             assert_eq!(rx.iter().count() as u64, n);
         }
         13 => {
-            let named = rt::Builder::new().name(format!("named {}", rng.below(20))).stack_size(rng.below(1 << 20) as usize);
+            let named =
+                rt::Builder::new().name(format!("named {}", rng.below(20))).stack_size(rng.below(1 << 20) as usize);
             let h = named.spawn(|| 1).unwrap();
             assert_eq!(h.join().unwrap(), 1);
         }

@@ -46,7 +46,9 @@ pub fn init() -> Kind {
                     }
                 }
                 Some(other) => {
-                    eprintln!("gort: RT_BORDER={other}: want \"membarrier\" or \"fence\"; choosing by what the kernel has");
+                    eprintln!(
+                        "gort: RT_BORDER={other}: want \"membarrier\" or \"fence\"; choosing by what the kernel has"
+                    );
                     if register_membarrier() {
                         KIND.store(MEMBARRIER, Ordering::SeqCst);
                     }

@@ -4,9 +4,9 @@
 pub mod atomic;
 pub mod barrier;
 pub mod clock;
-pub mod wire;
-pub mod unwind;
-pub mod symbol;
-pub mod record;
 #[cfg(feature = "read")]
 pub mod read;
+pub mod record;
+pub mod symbol;
+pub mod unwind;
+pub mod wire;

@@ -31,12 +31,12 @@ mod strings;
 mod table;
 
 #[cfg(not(loom))]
-pub use session::{
-    NotedStatus, Stats, StreamError, begin, close, enabled, fresh_bytes, generation, may_publish, noted_stack, opened_at,
-    publish, reader_thread, register,
-};
-#[cfg(not(loom))]
 pub(crate) use session::{GENERATION, tables};
+#[cfg(not(loom))]
+pub use session::{
+    NotedStatus, Stats, StreamError, begin, close, enabled, fresh_bytes, generation, may_publish, noted_stack,
+    opened_at, publish, reader_thread, register,
+};
 #[cfg(not(loom))]
 pub use sink::{PENDING_BYTES_MAX, symbolizer};
 #[cfg(not(loom))]

@@ -16,7 +16,6 @@ use crate::record::slot::Slot;
 use crate::record::{gate, table};
 use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M};
 
-
 /// The generation that gates open for; 0 when tracing is off.
 pub(crate) static GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -43,7 +42,10 @@ const STRING_TABLE_BYTES_MAX: usize = 16 << 20;
 
 impl Tables {
     fn new() -> Tables {
-        Tables { stacks: table::Trie::new(STACK_TABLE_BYTES_MAX), strings: table::StringTable::new(STRING_TABLE_BYTES_MAX) }
+        Tables {
+            stacks: table::Trie::new(STACK_TABLE_BYTES_MAX),
+            strings: table::StringTable::new(STRING_TABLE_BYTES_MAX),
+        }
     }
 
     /// Empties both tables.

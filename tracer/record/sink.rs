@@ -202,7 +202,14 @@ impl Guarded {
 
 impl Reader {
     fn new(sink: &'static Sink, out: Box<dyn Write + Send>) -> Reader {
-        Reader { sink, out: Guarded(Some(out)), stats: Stats::default(), failed: None, header_written: false, waiting: Vec::new() }
+        Reader {
+            sink,
+            out: Guarded(Some(out)),
+            stats: Stats::default(),
+            failed: None,
+            header_written: false,
+            waiting: Vec::new(),
+        }
     }
 
     fn run(mut self) -> Result<Stats, StreamError> {

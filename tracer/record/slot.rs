@@ -252,7 +252,11 @@ impl Writer<'_> {
 
     /// Records where a goroutine begins: a function by name and the place that started it.
     #[inline]
-    pub fn start_stack(&mut self, start: &'static crate::record::Start, at: &'static std::panic::Location<'static>) -> u64 {
+    pub fn start_stack(
+        &mut self,
+        start: &'static crate::record::Start,
+        at: &'static std::panic::Location<'static>,
+    ) -> u64 {
         let words = crate::record::start::encode(start, at);
         u64::from(tables(self.r#gen).stacks.put(&words))
     }

@@ -21,10 +21,7 @@ impl ResourceState {
     /// A resource that was traced in no generation.
     #[cfg(not(loom))]
     pub const fn new() -> ResourceState {
-        ResourceState {
-            traced: [const { AtomicU8::new(0) }; 3],
-            seq: [const { AtomicU32::new(0) }; 2],
-        }
+        ResourceState { traced: [const { AtomicU8::new(0) }; 3], seq: [const { AtomicU32::new(0) }; 2] }
     }
 
     /// Wins the right to write the status in `gen`, at most once per generation.
