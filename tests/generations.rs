@@ -430,7 +430,7 @@ fn labelled(generations: &[Generation]) -> HashMap<i64, String> {
     labels
 }
 
-/// The first start of a named goroutine in a generation has its label.
+/// The first run of a named goroutine in a generation, be it a start or one that goes on, has its label.
 fn check_labels(generations: &[Generation]) {
     let labels = labelled(generations);
     let mut names: Vec<&str> = labels.values().map(String::as_str).collect();
@@ -440,7 +440,7 @@ fn check_labels(generations: &[Generation]) {
     }
     for generation in generations {
         for (g, name) in &labels {
-            let first = generation.runs.iter().find(|r| r.g == *g && r.kind == Ev::GoStart);
+            let first = generation.runs.iter().find(|r| r.g == *g);
             if let Some(run) = first {
                 assert_eq!(run.label.as_ref(), Some(name), "generation {}: goroutine {g} {run:?}", generation.number);
             }

@@ -78,11 +78,11 @@ impl Field {
     }
 
     /// Waits until the hogs have begun and the others have done their share since, and releases the hogs.
-    fn play(&self, hogs: usize) {
+    fn play(&self, hogs: usize, share: usize) {
         let begun = self.begun.clone();
         wait_sleeping(move || begun.load(SeqCst) == hogs);
         let (ticks, before) = (self.ticks.clone(), self.ticks.load(SeqCst));
-        wait_sleeping(move || ticks.load(SeqCst) >= before + TICKS);
+        wait_sleeping(move || ticks.load(SeqCst) >= before + share);
         assert!(!self.released());
         self.released.store(true, SeqCst);
     }
@@ -104,7 +104,7 @@ fn beside<T: Send + 'static>(
         let field = Field::default();
         let tickers: Vec<_> = (0..3).map(|i| field.ticker(&format!("ticker {i}"), || rt::time::sleep(TICK))).collect();
         let hogs = hogs(&field);
-        field.play(hogs.len());
+        field.play(hogs.len(), TICKS);
         let out = hogs.into_iter().map(|h| h.join().unwrap()).collect();
         field.over.store(true, SeqCst);
         tickers.into_iter().for_each(|t| t.join().unwrap());
@@ -121,6 +121,7 @@ struct Seen {
     m: u64,
     kind: Ev,
     text: String,
+    /// Of a call's begin.
     stack: Vec<String>,
 }
 
@@ -157,18 +158,23 @@ impl Told {
                     }
                 }
             }
-            let g = match event.kind {
-                Ev::GoStart | Ev::GoStatus | Ev::GoStatusStack | Ev::GoUnblock | Ev::GoCreate => event.args[0] as i64,
-                _ => event.g,
-            };
-            let text = event.text(&tables).unwrap_or_default().into_owned();
             match event.kind {
                 Ev::ProcSteal => told.steals.push((event.time, event.args[2])),
                 Ev::ProcStart => told.starts.push((event.time, event.m as u64)),
-                Ev::GoLabel => drop(names.insert(g, text.clone())),
+                Ev::GoLabel => drop(names.insert(event.g, event.text(&tables).expect("a label").into_owned())),
                 _ => {}
             }
-            let stack = tables.stack(event.stack()).map(|f| f.func.into_owned()).collect();
+            let g = match event.kind {
+                Ev::GoStart => event.args[0] as i64,
+                Ev::GoStop | Ev::GoBlock | Ev::GoDestroy => event.g,
+                Ev::GoSyscallBegin | Ev::GoSyscallEnd | Ev::GoSyscallEndBlocked => event.g,
+                _ => continue,
+            };
+            let text = event.text(&tables).unwrap_or_default().into_owned();
+            let stack = match event.kind {
+                Ev::GoSyscallBegin => tables.stack(event.stack()).map(|f| f.func.into_owned()).collect(),
+                _ => Vec::new(),
+            };
             of.entry(g).or_default().push(Seen { time: event.time, m: event.m as u64, kind: event.kind, text, stack });
         }
         for (g, name) in names {
@@ -502,11 +508,11 @@ fn no_starvation_on_a_contended_channel() {
 /// is stopped.
 #[test]
 fn no_starvation_by_ping_pong() {
-    /// What the third one does meanwhile.
-    type Third = (&'static str, fn());
-    const THIRDS: [Third; 2] = [("yields", rt::yield_now), ("sleeps", || rt::time::sleep(TICK))];
+    /// What the third one does meanwhile, and how often: one who yields gets many turns until one of the pair has the next.
+    type Third = (&'static str, fn(), usize);
+    const THIRDS: [Third; 2] = [("yields", rt::yield_now, 150), ("sleeps", || rt::time::sleep(TICK), 6)];
     with_one_p("no_starvation_by_ping_pong", || {
-        for (what, third) in THIRDS {
+        for (what, third, share) in THIRDS {
             let (rounds, trace) = traced(&format!("ping-pong and one who {what}"), move || {
                 let field = Field::default();
                 let (ping_tx, ping_rx) = bounded::<u64>(0);
@@ -527,7 +533,7 @@ fn no_starvation_by_ping_pong() {
                 });
                 // It waits too, in the same queue as the third.
                 let third = field.ticker("third", third);
-                field.play(2);
+                field.play(2, share);
                 let rounds = (ping.join().unwrap(), pong.join().unwrap());
                 field.over.store(true, SeqCst);
                 third.join().unwrap();

@@ -66,6 +66,8 @@ fn the_environment_overrides() {
             String::from_utf8(out.stdout).unwrap().split_once("method: ").unwrap().1.lines().next().unwrap().to_owned();
         (method, String::from_utf8(out.stderr).unwrap().lines().filter(|l| l.starts_with("gort")).collect::<String>())
     };
+    // The probe needs the list of modules, which this process has not made if nothing else ran in it.
+    refresh_modules();
     let probed = format!("{:?}", probe::probe());
     assert_eq!(ask(Some("off")), ("Off".into(), String::new()));
     assert_eq!(ask(Some("fp")), ("FramePointers".into(), String::new()));
