@@ -182,7 +182,7 @@ struct Word {
     stack: Vec<String>,
 }
 
-/// A goroutine got to run, or was seen running, and the label that came with that.
+/// A goroutine got to run (or back from a call that kept its P), or was seen running, and the label that came with that.
 #[derive(Clone, Debug)]
 struct Run {
     g: i64,
@@ -268,7 +268,7 @@ fn note(now: &mut Generation, event: &Event, tables: &Tables) {
             m: event.args[1],
             stack: stack(),
         });
-        if event.kind == Ev::GoStart || is_status && to == State::Running {
+        if to == State::Running {
             now.runs.push(Run { g: id, kind: event.kind, label: None });
         }
     }
@@ -494,7 +494,48 @@ fn everybody_in_every_generation_one_p() {
     child_passes("everybody_in_every_generation_one_p", &[("GOMAXPROCS", "1")]);
 }
 
-/// Who runs on across the border of two generations starts in neither of those that follow; a reader that begins there knows
+/// A trace of three generations, beside which `cast` plays; it is told how many generations are whole, and when all is over.
+fn three_generations(
+    what: &str,
+    cast: impl FnOnce(&Arc<AtomicUsize>, &Arc<AtomicBool>) + Send + 'static,
+) -> Vec<Generation> {
+    let _guard = HangGuard::new(what);
+    let trace = rt::run(|| {
+        let out = Out::default();
+        rt::trace::start(out.clone()).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        cast(&out.whole, &over);
+        // Without a timer, since somebody would be wanted for it: those who play are to keep their Ps.
+        rt::blocking(|| until_whole(&out.whole, 2));
+        over.store(true, SeqCst);
+        rt::trace::stop().unwrap();
+        out.buffer.take()
+    });
+    judge(what, &trace);
+    read(&trace)
+}
+
+fn until_whole(whole: &AtomicUsize, n: usize) {
+    while whole.load(SeqCst) < n {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whoever is called `name` is called so in every generation in which they run.
+fn check_named_wherever_they_run(generations: &[Generation], name: &str) {
+    let labels = labelled(generations);
+    let of: Vec<i64> = labels.iter().filter(|(_, n)| *n == name).map(|(g, _)| *g).collect();
+    assert!(!of.is_empty(), "nobody is called {name}");
+    for generation in generations {
+        for run in of.iter().filter_map(|g| generation.runs.iter().find(|r| r.g == *g)) {
+            let (number, kind) = (generation.number, run.kind.name());
+            println!("generation {number}: goroutine {} runs with {kind}", run.g);
+            assert_eq!(run.label.as_deref(), Some(name), "generation {number}: {kind} and no label");
+        }
+    }
+}
+
+/// Who runs on across the border of two generations starts in none of those that follow; a reader that begins there knows
 /// the name all the same.
 #[test]
 fn whoever_runs_on_is_labelled_again() {
@@ -502,35 +543,30 @@ fn whoever_runs_on_is_labelled_again() {
     if !is_child(NAME) {
         return child_passes(NAME, &[("GOMAXPROCS", "4")]);
     }
-    let _guard = HangGuard::new(NAME);
-    let trace = rt::run(|| {
-        let out = Out::default();
-        rt::trace::start(out.clone()).unwrap();
-        let released = Arc::new(AtomicBool::new(false));
-        let over = released.clone();
-        let spinner = rt::Builder::new().name("spinner").spawn(move || spins(&AtomicU64::new(0), &over)).unwrap();
-        // Without a timer, since somebody would be wanted for it: the spinner is to keep its P.
-        rt::blocking(|| {
-            while out.whole.load(SeqCst) < 2 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        });
-        released.store(true, SeqCst);
-        spinner.join().unwrap();
-        rt::trace::stop().unwrap();
-        out.buffer.take()
+    let generations = three_generations(NAME, |_, over| {
+        let over = over.clone();
+        rt::Builder::new().name("spinner").spawn(move || spins(&AtomicU64::new(0), &over)).unwrap();
     });
-    judge(NAME, &trace);
-    let generations = read(&trace);
-    let labels = labelled(&generations);
-    let spinner = *labels.iter().find(|(_, name)| *name == "spinner").expect("a label in the first").0;
-    let mut runs = 0;
-    for generation in &generations {
-        for run in generation.runs.iter().filter(|r| r.g == spinner).take(1) {
-            runs += 1;
-            let number = generation.number;
-            assert_eq!(run.label.as_deref(), Some("spinner"), "generation {number} does not name {run:?}");
-        }
+    check_named_wherever_they_run(&generations, "spinner");
+}
+
+/// The same for one who goes into a blocking call in one generation and comes back, with the P still there, in the next.
+#[test]
+fn whoever_comes_back_is_labelled_again() {
+    const NAME: &str = "whoever_comes_back_is_labelled_again";
+    if !is_child(NAME) {
+        return child_passes(NAME, &[("GOMAXPROCS", "8")]);
     }
-    println!("it runs in {runs} of {} generations", generations.len());
+    let generations = three_generations(NAME, |whole, over| {
+        for _ in 0..3 {
+            let (whole, over) = (whole.clone(), over.clone());
+            let caller = move || {
+                rt::blocking(|| until_whole(&whole, 1));
+                rt::blocking(|| until_whole(&whole, 2));
+                spins(&AtomicU64::new(0), &over);
+            };
+            rt::Builder::new().name("caller").spawn(caller).unwrap();
+        }
+    });
+    check_named_wherever_they_run(&generations, "caller");
 }

@@ -222,6 +222,42 @@ fn overflow_by_a_large_frame() {
     fine.expect_code(0);
 }
 
+/// It is often the first instruction of a function that touches the guard. The report begins with that function, not with its
+/// neighbour in memory.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn overflow_at_the_first_instruction() {
+    const TEST: &str = "overflow_at_the_first_instruction";
+    #[unsafe(naked)]
+    extern "C" fn pushes_first() {
+        // Sixteen bytes a level: so it is always the same of the two that meets the guard.
+        std::arch::naked_asm!(
+            ".cfi_startproc",
+            "push rax",
+            ".cfi_adjust_cfa_offset 8",
+            "call {again}",
+            "pop rax",
+            ".cfi_adjust_cfa_offset -8",
+            "ret",
+            ".cfi_endproc",
+            again = sym pushes_first,
+        )
+    }
+    if is_child(TEST) {
+        // SAFETY: it does not come back; what it does to the stack is what the test is about. The odd eight bytes let it be the
+        // push, and not the call, that meets the guard.
+        dive(|| unsafe {
+            std::arch::asm!("sub rsp, 8", "call {f}", "add rsp, 8", f = sym pushes_first, clobber_abi("C"))
+        });
+        return;
+    }
+    let ended = ended(TEST, &[]);
+    let function = "overflow::overflow_at_the_first_instruction::pushes_first";
+    expect_overflow(&ended, 64 << 10, &[function]);
+    let first = ended.stderr.split("\n\n").nth(2).and_then(|stack| stack.lines().next());
+    ended.expect(&format!("{function} first, not {first:?}"), first == Some(function));
+}
+
 // Wherever the goroutine is when it happens.
 
 /// In a blocking call the goroutine may have no P.
