@@ -122,7 +122,8 @@ impl std::error::Error for StopError {
 /// Starts to record everything the runtime does into `out`, and returns when events are being recorded.
 ///
 /// `out` is written to by a thread of the tracer's own, in large pieces, about once a second; the program never waits
-/// for it. It needs no buffering around it.
+/// for it. It needs no buffering around it. (While a writer that is not std's own records, a deadlock is reported three
+/// seconds late: the writer might be what wakes somebody.)
 ///
 /// # Errors
 ///

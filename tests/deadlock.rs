@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{CONFIGURATIONS, Ended, events, judge, program, scratch_file};
+use common::{CONFIGURATIONS, Ended, Rng, events, judge, program, scaled, scratch_file, seed};
 use rt::chan::{Receiver, Sender, bounded};
 use rt::sync::{Mutex, WaitGroup};
 use tracer::read::Reader;
@@ -29,6 +29,8 @@ programs! {
     all_asleep,
     a_thread_sends_later,
     a_thread_sends_again_and_again,
+    threads_send_and_end,
+    threads_hand_over,
     a_blocking_call_sends_later,
     plain_code_sends_later,
     a_sleeper_sends_later,
@@ -258,6 +260,74 @@ fn a_thread_sends_again_and_again() {
     thread.join().unwrap();
 }
 
+/// Many threads that sleep in a primitive: so counting threads takes long.
+fn sleepers(rx: &Receiver<u32>) -> Vec<std::thread::JoinHandle<()>> {
+    let sleeper = |_| {
+        let rx = rx.clone();
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        small.spawn(move || assert!(rx.recv().is_err())).unwrap()
+    };
+    (0..1500).map(sleeper).collect()
+}
+
+/// Until somebody looks at an idle scheduler for the first time, or nearly.
+fn until_a_look(rng: &mut Rng) -> Duration {
+    Duration::from_micros(30_000 + rng.below(8_000))
+}
+
+/// Threads that send as the last thing they do, just when somebody looks: who counts threads must not miss both the thread,
+/// which is gone by then, and the goroutine that it has woken.
+fn threads_send_and_end() {
+    let mut rng = Rng::new(seed());
+    let (never, rx) = bounded::<u32>(0);
+    let sleepers = sleepers(&rx);
+    rt::run(move || {
+        for i in 0..scaled(300, 100) {
+            let (tx, rx) = bounded(0);
+            let pause = until_a_look(&mut rng);
+            std::thread::spawn(move || {
+                std::thread::sleep(pause);
+                tx.send(i).unwrap();
+            });
+            assert_eq!(rx.recv(), Ok(i));
+        }
+    });
+    drop(never);
+    sleepers.into_iter().for_each(|t| t.join().unwrap());
+}
+
+/// Threads that leave it to another to send, and go to sleep for ever: who counts threads must not miss the new one, and take the
+/// old one for one that sleeps.
+fn threads_hand_over() {
+    struct Relay {
+        turns: usize,
+        tx: Sender<usize>,
+        never: Receiver<u32>,
+        rng: Rng,
+    }
+    impl Relay {
+        fn run(mut self, turn: usize) {
+            std::thread::sleep(Duration::from_millis(5));
+            self.tx.send(turn).unwrap();
+            std::thread::sleep(until_a_look(&mut self.rng));
+            let never = self.never.clone();
+            if turn + 1 < self.turns {
+                std::thread::spawn(move || self.run(turn + 1));
+            }
+            let _ = never.recv();
+        }
+    }
+    let (never_tx, never) = bounded::<u32>(0);
+    let sleepers = sleepers(&never);
+    let (tx, rx) = bounded(0);
+    let turns = scaled(200, 60);
+    let relay = Relay { turns, tx, never, rng: Rng::new(seed()) };
+    std::thread::spawn(move || relay.run(0));
+    assert_eq!(rt::run(move || rx.iter().take(turns).sum::<usize>()), turns * (turns - 1) / 2);
+    drop(never_tx);
+    sleepers.into_iter().for_each(|t| t.join().unwrap());
+}
+
 fn a_blocking_call_sends_later() {
     let got = rt::run(|| {
         let (tx, rx) = bounded(0);
@@ -382,6 +452,16 @@ fn somebody_could_go_on() {
             scope.spawn(move || programs.iter().for_each(|name| expect_no_report(&program(name, env))));
         }
     });
+}
+
+#[test]
+fn stress_threads_that_send_and_end() {
+    expect_no_report(&program("threads_send_and_end", &[]));
+}
+
+#[test]
+fn stress_threads_that_hand_over() {
+    expect_no_report(&program("threads_hand_over", &[]));
 }
 
 #[test]

@@ -637,6 +637,7 @@ fn the_last_thread() {
         let told = Told::read(&trace);
         assert_eq!(told.steals.len(), told.hand_offs.len());
         assert!(told.steals.len() >= MAX);
+        std::fs::remove_file(said.0).unwrap();
     });
 }
 

@@ -5,6 +5,8 @@
 //!   thread could still send, so then there is no report.
 //! - D2: it must look the same for [`SETTLE_NS`], with no goroutine of the program's resumed meanwhile: a thread that was woken counts as
 //!   awake from the wake-up on, but a goroutine that hands over to a thread may be seen between the two.
+//! - D4: the threads are counted between two looks at everything else, which must agree. A thread that sends and ends
+//!   meanwhile shows in the second look; one that was born before its maker fell asleep shows in the count.
 //! - D3: only while somebody waits in `rt::run`: a process that merely keeps goroutines parked in the background is not
 //!   deadlocked.
 
@@ -54,7 +56,7 @@ impl Watch {
 
     /// All Ps are idle at `now`.
     pub(crate) fn look(&mut self, now: u64) {
-        let turns = SCHED.ps().iter().fold(0u32, |n, p| n.wrapping_add(p.turns.load(Ordering::Relaxed)));
+        let turns = turns();
         let Some((since, _)) = self.since.filter(|s| s.1 == turns) else {
             *self = Watch { since: Some((now, turns)), checked: None };
             return;
@@ -70,28 +72,54 @@ impl Watch {
     }
 }
 
-/// D1, D3.
+/// D1, D3, D4.
 fn is_deadlock(quiet_ns: u64) -> bool {
-    if RUNS.load(Ordering::SeqCst) == 0 || SCHED.has_work() || SCHED.next_timer_ns() != u64::MAX {
+    if RUNS.load(Ordering::SeqCst) == 0 {
         return false;
     }
     if crate::trace::certain_after().is_none_or(|d| quiet_ns < d.as_nanos() as u64) {
         return false;
     }
-    let sleeping_ms = {
-        let inner = SCHED.inner.lock();
-        let seat = &inner.poller;
-        let asleep = inner.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some());
-        let asleep = asleep + wired::waiting();
-        if asleep != inner.ms {
-            return false;
-        }
-        asleep
-    };
+    let Some(before) = Stillness::look() else { return false };
     // The tracer's reader, which wakes nobody (see above). If it waits in a primitive of ours it is among those already.
     let reader = tracer::record::reader_thread().is_some_and(|tid| !foreign::is_asleep(tid));
-    let ours = sleeping_ms + 1 + usize::from(reader) + foreign::asleep();
-    threads().is_some_and(|n| n == ours)
+    let ours = before.ms + 1 + usize::from(reader) + before.asleep;
+    threads().is_some_and(|n| n == ours) && Stillness::look() == Some(before)
+}
+
+/// What must not change while the threads are counted.
+#[derive(PartialEq, Eq)]
+struct Stillness {
+    /// Ms, all of them asleep.
+    ms: usize,
+    /// Other threads that wait in a primitive, and how often one was woken.
+    asleep: usize,
+    wakes: u64,
+    /// Turns of goroutines so far.
+    turns: u32,
+}
+
+impl Stillness {
+    /// `None` if something runs or will run.
+    fn look() -> Option<Stillness> {
+        let (asleep, wakes, turns) = (foreign::asleep(), foreign::wakes(), turns());
+        let ms = {
+            let inner = SCHED.inner.lock();
+            let seat = &inner.poller;
+            let idle = inner.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some());
+            if idle + wired::waiting() != inner.ms {
+                return None;
+            }
+            inner.ms
+        };
+        let nothing = !SCHED.has_work() && SCHED.next_timer_ns() == u64::MAX;
+        nothing.then_some(Stillness { ms, asleep, wakes, turns })
+    }
+}
+
+/// Turns of the program's goroutines so far.
+fn turns() -> u32 {
+    SCHED.ps().iter().fold(0u32, |n, p| n.wrapping_add(p.turns.load(Ordering::Relaxed)))
 }
 
 /// Threads of this process; `None` where nobody can tell, and then there is no report.

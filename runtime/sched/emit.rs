@@ -200,6 +200,10 @@ pub(crate) fn syscall_begin(w: &mut Writer<'_>, m: &M, at: At) {
 pub(crate) fn syscall_end(w: &mut Writer<'_>, m: &M) {
     context(w, m);
     w.event(Ev::GoSyscallEnd, &[]);
+    // It may run in this generation for the first time now.
+    if let Some(g) = m.current() {
+        label(w, g);
+    }
 }
 
 /// M's goroutine comes back and its P was taken. (M may have found another already.)

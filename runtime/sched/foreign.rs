@@ -5,7 +5,7 @@
 //! - F2: `asleep` is set while the thread waits in a primitive of ours, and cleared by whoever wakes it, before the wake-up:
 //!   for the deadlock report, which must know whether any thread is left that could wake a goroutine.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tracer::record::{self, Slot};
@@ -23,6 +23,7 @@ pub(crate) struct Foreign {
 static ALL: Mutex<Vec<&'static Foreign>> = Mutex::new(Vec::new());
 static FREE: Mutex<Vec<&'static Foreign>> = Mutex::new(Vec::new());
 static ASLEEP: AtomicUsize = AtomicUsize::new(0);
+static WAKES: AtomicU64 = AtomicU64::new(0);
 
 impl Foreign {
     /// A place for the calling thread.
@@ -75,6 +76,7 @@ impl Foreign {
 
     fn count_awake(&self) {
         if self.asleep.swap(false, Ordering::SeqCst) {
+            WAKES.fetch_add(1, Ordering::SeqCst);
             ASLEEP.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -83,6 +85,11 @@ impl Foreign {
 /// Threads of the program's own that wait in a primitive.
 pub(crate) fn asleep() -> usize {
     ASLEEP.load(Ordering::SeqCst)
+}
+
+/// How often one of them stopped waiting.
+pub(crate) fn wakes() -> u64 {
+    WAKES.load(Ordering::SeqCst)
 }
 
 /// Whether the thread `tid` waits in a primitive.

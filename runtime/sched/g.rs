@@ -209,6 +209,21 @@ impl G {
         unsafe { self.place.get().as_ref() }.map_or((Regs::default(), NOT_WAITING), |p| (p.regs, p.wait))
     }
 
+    /// Where it said last that it stands, if that is in a frame between these two addresses of its stack.
+    ///
+    /// # Safety
+    ///
+    /// The memory between is readable, and the goroutine is the caller's own.
+    pub(crate) unsafe fn stands_in(&self, low: usize, high: usize) -> Option<Regs> {
+        let place = self.place.get();
+        if !(low..high).contains(&place.addr()) || !place.is_aligned() {
+            return None;
+        }
+        // SAFETY: passed on to the caller; any bytes are a Regs, and whoever walks from it bounds what it reads.
+        let regs = unsafe { (&raw const (*place).regs).read() };
+        (low..high).contains(&regs.sp).then_some(regs)
+    }
+
     /// Its name, if it has one.
     ///
     /// # Safety

@@ -65,8 +65,7 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         p.turns.store(p.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
     if fresh {
-        p.slices.store(p.slices.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        m.preempt.store(false, Ordering::Relaxed);
+        m.begin_slice();
     }
     if let Some(guard) = m.slot.acquire_if_on() {
         g.state.start();

@@ -119,6 +119,14 @@ impl M {
         p.set_m(Some(self));
     }
 
+    /// What runs next has a whole time slice.
+    #[inline]
+    pub(crate) fn begin_slice(&self) {
+        let slices = &self.must_p().slices;
+        slices.store(slices.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.preempt.store(false, Ordering::Relaxed);
+    }
+
     /// Parts M and P. By the M, or by its visitor.
     pub(crate) fn clear_p(&self) -> HeldP {
         let p = self.must_p();

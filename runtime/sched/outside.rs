@@ -97,6 +97,7 @@ fn come_back_without_p(g: &'static G, m: &'static M) {
     }
     g.state.syscall_end_blocked();
     m.set_p(p);
+    m.begin_slice();
     m.set_current(None);
     if let Some(w) = &mut writer {
         emit::go_start(w, m, g);

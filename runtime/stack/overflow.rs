@@ -166,6 +166,15 @@ fn report(g: &'static G, regs: Regs) {
                 1
             }
         };
+        // Addresses are looked up as return addresses, one before; this one is exact.
+        frames[0] += 1;
+        // The switch to the M's stack pushes without telling the unwinder. Then the goroutine has just said where it stands.
+        let n = match (g.stands_in(regs.sp, end), &mut *FAULT.cache.get()) {
+            (Some(stands), Some(cache)) if n < 2 && readable => {
+                unwind::walk_by(unwind::Method::Dwarf, stands, end, cache, frames)
+            }
+            _ => n,
+        };
         FAULT.len.store(n, Ordering::Relaxed);
     }
     FAULT.state.store(ASKED, Ordering::Release);
@@ -232,25 +241,10 @@ fn bare() {
 ///
 /// `context` is the kernel's ucontext of a signal.
 unsafe fn regs_of(context: *mut libc::c_void) -> Regs {
-    let context = context.cast::<libc::ucontext_t>();
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(target_os = "linux")]
     // SAFETY: passed on to the caller.
-    unsafe {
-        let r = &(*context).uc_mcontext.gregs;
-        Regs {
-            pc: r[libc::REG_RIP as usize] as usize,
-            sp: r[libc::REG_RSP as usize] as usize,
-            fp: r[libc::REG_RBP as usize] as usize,
-            lr: 0,
-        }
-    }
-    #[cfg(all(target_os = "linux", target_arch = "aarch64"))]
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let c = &(*context).uc_mcontext;
-        Regs { pc: c.pc as usize, sp: c.sp as usize, fp: c.regs[29] as usize, lr: c.regs[30] as usize }
-    }
-    #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    return unsafe { Regs::from_signal(context) };
+    #[cfg(not(target_os = "linux"))]
     {
         let _ = context;
         Regs::default()
