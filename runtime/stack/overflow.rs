@@ -15,6 +15,7 @@ use std::time::Duration;
 use tracer::unwind::{self, Cache, Regs};
 
 use crate::sched::g::G;
+use crate::sched::state::Status;
 use crate::sched::{dump, sysmon};
 use crate::stack::arena::{ARENA, guard_bytes};
 use crate::stack::header;
@@ -168,9 +169,11 @@ fn report(g: &'static G, regs: Regs) {
         };
         // Addresses are looked up as return addresses, one before; this one is exact.
         frames[0] += 1;
-        // The switch to the M's stack pushes without telling the unwinder. Then the goroutine has just said where it stands.
+        // The switch to the M's stack pushes without telling the unwinder. Then the goroutine does not count as running any
+        // more, and has just said where it stands.
+        let stopped = matches!(g.state.status(), Status::Waiting | Status::Runnable);
         let n = match (g.stands_in(regs.sp, end), &mut *FAULT.cache.get()) {
-            (Some(stands), Some(cache)) if n < 2 && readable => {
+            (Some(stands), Some(cache)) if stopped && readable => {
                 unwind::walk_by(unwind::Method::Dwarf, stands, end, cache, frames)
             }
             _ => n,
