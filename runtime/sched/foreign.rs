@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tracer::record::{self, Slot};
+use tracer::record::{self, Slot, thread_id};
 
 use crate::prim::parker::Parker;
 
@@ -95,18 +95,4 @@ pub(crate) fn wakes() -> u64 {
 /// Whether the thread `tid` waits in a primitive.
 pub(crate) fn is_asleep(tid: u64) -> bool {
     ALL.lock().iter().any(|f| f.slot.m_id() == tid && f.asleep.load(Ordering::SeqCst))
-}
-
-/// The calling thread's id as the kernel shows it.
-pub(crate) fn thread_id() -> u64 {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: gettid has no arguments and cannot fail.
-        unsafe { libc::syscall(libc::SYS_gettid) as u64 }
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    }
 }

@@ -7,12 +7,11 @@
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use tracer::record::Slot;
+use tracer::record::{Slot, thread_id};
 
 use crate::prim::parker::Parker;
 use crate::prim::rng::Rng;
 use crate::sched::border::Border;
-use crate::sched::foreign::thread_id;
 use crate::sched::g::G;
 use crate::sched::p::{HeldP, P};
 use crate::sched::searchers::Searching;

@@ -87,19 +87,13 @@ impl Searchers {
         if before == 1 { self.claim() } else { None }
     }
 
-    /// The search found nothing and the P is on the idle list. The caller MUST look at all queues once more now (I2).
+    /// The search found nothing and the P is on the idle list, or a claim found no P. The caller MUST look at all queues once more now (I2).
     pub(crate) fn give_up(&self, searching: Searching) {
         std::mem::forget(searching);
         let before = self.searching.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0);
         // ORDER: SeqCst; pairs with the fence in claim(): leave the counters, then read the queues (I2).
         fence(Ordering::SeqCst);
-    }
-
-    /// A claim could not be used (there was no idle P after all).
-    pub(crate) fn withdraw(&self, searching: Searching) {
-        // The same as giving up, but the caller looks again only if it has a P to run what it finds.
-        self.give_up(searching);
     }
 }
 

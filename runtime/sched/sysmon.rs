@@ -11,18 +11,17 @@
 //!   all Ps are idle it sleeps until a P is taken ([`wake`]) or for a while.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use tracer::clock::mono_ns;
-use tracer::record::{self, Slot};
+use tracer::record::{self, Slot, thread_id};
 use tracer::wire::ext::Cause;
 
 use crate::prim::parker::Parker;
 use crate::sched::deadlock::Watch;
 use crate::sched::emit;
 use crate::sched::find::{poller_is_watched, wake_poller_for_timers};
-use crate::sched::foreign::thread_id;
 use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
@@ -44,8 +43,6 @@ static SLOT: OnceLock<&'static Slot> = OnceLock::new();
 static PARKER: Parker = Parker::new();
 /// Sysmon sleeps until somebody takes a P.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
-/// P retakes so far.
-pub(crate) static HAND_OFFS: AtomicU64 = AtomicU64::new(0);
 
 /// Sysmon's place in the tracer. Used by sysmon's own thread only.
 pub(crate) fn slot() -> &'static Slot {
@@ -230,7 +227,6 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
     }
     let held = m.clear_p();
     visit.take();
-    HAND_OFFS.fetch_add(1, Ordering::Relaxed);
     hand_off(held, now);
     true
 }

@@ -1,13 +1,15 @@
 //! Waking Ms: for a submission, for a P that was handed over.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::MutexGuard;
 
 use crate::prim::say::say;
 use crate::sched::life::world_runs;
 use crate::sched::m::M;
 use crate::sched::p::HeldP;
 use crate::sched::searchers::Searching;
-use crate::sched::{SCHED, wired};
+use crate::sched::{Inner, SCHED, wired};
 
 /// After a submission: wakes one searcher if a P is idle and nobody searches (I1, I3).
 #[inline]
@@ -54,7 +56,7 @@ pub(crate) fn wake_claimed(mut s: Searching) {
         if let Some(p) = SCHED.take_idle_p() {
             return start_m(p, Some(s));
         }
-        SCHED.searchers.withdraw(s);
+        SCHED.searchers.give_up(s);
         // While the claim stood, others woke nobody because of it: look for what they submitted, as a searcher would (I2).
         if !world_runs() || SCHED.searchers.idle_ps() == 0 || !SCHED.has_work() {
             return;
@@ -65,9 +67,6 @@ pub(crate) fn wake_claimed(mut s: Searching) {
         }
     }
 }
-
-/// Ms that could not be started because `max_threads` exist.
-pub(crate) static STARVED: AtomicUsize = AtomicUsize::new(0);
 
 /// Lets some M run with `p`: a sleeping one, the one in the poller, or a new one.
 pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
@@ -86,10 +85,7 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
     }
     // Ms that wait in place with their goroutine do not count: they need somebody else to go on (R2).
     if inner.ms >= SCHED.max_threads() + wired::waiting() {
-        let ms = inner.ms;
-        inner.put_idle_p(p);
-        drop(inner);
-        return too_many(ms, searching);
+        return too_many(inner, p, searching);
     }
     inner.ms += 1;
     let index = inner.ms;
@@ -101,19 +97,18 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
         let (p, searching) = m.take_assigned().expect("an M that did not start has its P");
         let mut inner = SCHED.inner.lock();
         inner.ms -= 1;
-        let ms = inner.ms;
-        inner.put_idle_p(p);
-        drop(inner);
-        too_many(ms, searching);
+        too_many(inner, p, searching);
     }
 }
 
-/// No thread for the P, which is idle again. Its work is found by the Ms there are (they look before they sleep, under the lock
+/// No thread for the P, which goes back to the idle list. Its work is found by the Ms there are (they look before they sleep, under the lock
 /// that put the P on the list), or by sysmon.
 #[cold]
-fn too_many(ms: usize, searching: Option<Searching>) {
+fn too_many(mut inner: MutexGuard<'_, Inner>, p: HeldP, searching: Option<Searching>) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    STARVED.fetch_add(1, Ordering::Relaxed);
+    let ms = inner.ms;
+    inner.put_idle_p(p);
+    drop(inner);
     if let Some(s) = searching {
         SCHED.searchers.give_up(s);
     }

@@ -40,7 +40,7 @@ pub use session::{
 #[cfg(not(loom))]
 pub use sink::{PENDING_BYTES_MAX, symbolizer};
 #[cfg(not(loom))]
-pub use slot::{Guard, Slot, Writer};
+pub use slot::{Guard, Slot, Writer, thread_id};
 #[cfg(not(loom))]
 pub use start::Start;
 pub use status::ResourceState;

@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Snapshot;
 use crate::record::batch::{Batch, Sealed};
-use crate::record::{Stats, StreamError, start, strings, tables};
+use crate::record::{Stats, StreamError, start, strings, tables, thread_id};
 use crate::symbol::{self, Symbolizer};
 use crate::unwind;
 use crate::wire::{Ev, HEADER, MAX_FRAMES, NO_M, cut_string, ext};
@@ -418,15 +418,6 @@ impl Reader {
         ready.push(out);
         ready.into_iter().try_for_each(|b| self.write_batch(b))
     }
-}
-
-/// The calling thread's id as the kernel shows it.
-fn thread_id() -> u64 {
-    #[cfg(target_os = "linux")]
-    // SAFETY: gettid has no arguments and cannot fail.
-    return unsafe { libc::syscall(libc::SYS_gettid) as u64 };
-    #[cfg(not(target_os = "linux"))]
-    u64::MAX
 }
 
 /// The symboliser of this process: one, because its cache is dear.

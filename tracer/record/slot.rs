@@ -19,6 +19,21 @@ use crate::record::{GENERATION, tables};
 use crate::unwind::{self, Regs};
 use crate::wire::{Ev, MAX_EVENT_BYTES, MAX_FRAMES, ext};
 
+/// The calling thread's id as the kernel shows it, for [`Slot::new`]; where there is none to be had, a number of its own for
+/// each call.
+pub fn thread_id() -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: gettid has no arguments and cannot fail.
+        unsafe { libc::syscall(libc::SYS_gettid) as u64 }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
 /// Where one thread records.
 #[repr(align(128))]
 pub struct Slot {
