@@ -22,6 +22,7 @@ use crate::stack::Class;
 use crate::stack::header::StackRef;
 
 /// What kind of thing a goroutine waits for, for people.
+#[allow(dead_code)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -29,8 +30,16 @@ pub(crate) enum Kind {
     None,
     Channel,
     Mutex,
+    RwLock,
+    Condvar,
+    Once,
+    Semaphore,
+    Barrier,
     WaitGroup,
     GoroutineEnd,
+    Future,
+    /// A place among those who may block their thread.
+    Thread,
     Trace,
 }
 
@@ -40,6 +49,13 @@ impl Kind {
             Kind::None => "",
             Kind::Channel => "channel",
             Kind::Mutex => "mutex",
+            Kind::RwLock => "read-write lock",
+            Kind::Condvar => "condition variable",
+            Kind::Once => "once",
+            Kind::Semaphore => "semaphore",
+            Kind::Barrier => "barrier",
+            Kind::Future => "future",
+            Kind::Thread => "free thread",
             Kind::WaitGroup => "wait group",
             Kind::GoroutineEnd => "goroutine's end",
             Kind::Trace => "trace",

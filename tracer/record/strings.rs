@@ -42,7 +42,13 @@ fixed! {
     /// Blocked for ever.
     Forever = reason::FOREVER,
     /// The world is stopped to start a trace.
-    StartTrace = "start trace",
+    StartTrace = reason::STW_START_TRACE,
+    /// Blocked in a select.
+    Select = reason::SELECT,
+    /// Blocked on a condition variable.
+    CondWait = reason::COND_WAIT,
+    /// The world is stopped to change the number of processors.
+    Gomaxprocs = reason::STW_GOMAXPROCS,
 }
 
 impl Fixed {
