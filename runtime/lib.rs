@@ -43,6 +43,8 @@ mod prim;
 #[cfg(not(loom))]
 pub mod chan;
 #[cfg(not(loom))]
+pub mod context;
+#[cfg(not(loom))]
 mod coro;
 #[cfg(not(loom))]
 mod sched;
@@ -69,8 +71,11 @@ mod sched {
 #[allow(dead_code)]
 mod sync {
     mod lock_word;
+    mod race;
 }
 
+#[cfg(not(loom))]
+pub use context::Context;
 #[cfg(not(loom))]
 pub use sched::outside::blocking;
 #[cfg(not(loom))]

@@ -9,19 +9,21 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use tracer::clock::mono_ns;
-use tracer::record::Fixed;
+use tracer::record::{Fixed, Slot};
 
 use crate::prim::say::say;
 use crate::sched::SCHED;
 use crate::sched::emit;
-use crate::sched::g::{G, GList, Kind, Wait};
+use crate::sched::g::{G, Kind, Wait};
 use crate::sched::life::{self, world_runs};
 use crate::sched::m::{M, Own};
 use crate::sched::p::{HeldP, P};
-use crate::sched::park::Inside;
+use crate::sched::park::{Caller, Inside, make_ready};
 use crate::sched::state::Status;
+use crate::sched::timer::Due;
 use crate::sched::wake::{learn, wake_claimed, wake_searcher};
 use crate::sched::world;
+use crate::sync::waiter::Waiter;
 
 /// A goroutine to run, and whether it begins a new time slice.
 pub(crate) type Found = (&'static G, bool);
@@ -170,28 +172,43 @@ fn record_steal(m: &'static M, thief: &P, victim: &P, count: usize) {
     }
 }
 
-/// Readies the sleepers of `from` whose time has come; they queue up on `m`'s P.
+/// Does what is due of `from`'s timers. Goroutines that become ready queue up on `m`'s P.
 pub(crate) fn run_timers(m: &'static M, from: &P) {
     let now = mono_ns();
     if from.timers.next_ns() > now {
         return;
     }
-    let mut due = GList::new();
+    let mut due = Due::default();
     from.timers.take_due(now, &mut due);
     let p = m.must_p();
-    let many = due.len() > 1 || p.has_work();
-    while let Some(g) = due.pop_front() {
-        {
-            let guard = m.slot.acquire_if_on();
-            g.state.ready();
-            if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
-                emit::go_unblock(&mut w, Some(m), g, emit::At::nowhere());
-            }
-        }
+    let many = due.gs.len() > 1 || p.has_work();
+    while let Some(g) = due.gs.pop_front() {
+        make_ready(m, g);
         p.put_back(g);
     }
     if many {
         wake_searcher();
+    }
+    if !due.alarms.is_empty() {
+        let caller = Caller::Machine(m);
+        for alarm in due.alarms {
+            alarm.fire(&caller);
+        }
+    }
+}
+
+/// Does what has been due for long, because no M has come to it: by sysmon, which has no P.
+pub(crate) fn run_timers_from_outside(slot: &'static Slot, now: u64) {
+    for p in SCHED.ps() {
+        let mut due = Due::default();
+        p.timers.take_due(now, &mut due);
+        let caller = Caller::Monitor(slot);
+        while let Some(g) = due.gs.pop_front() {
+            caller.wake(Waiter::Goroutine(g));
+        }
+        for alarm in due.alarms {
+            alarm.fire(&caller);
+        }
     }
 }
 

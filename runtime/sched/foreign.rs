@@ -6,8 +6,10 @@
 //!   for the deadlock report, which must know whether any thread is left that could wake a goroutine.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tracer::clock::mono_ns;
 use tracer::record::{self, Slot, thread_id};
 
 use crate::prim::parker::Parker;
@@ -65,6 +67,25 @@ impl Foreign {
             self.parker.park();
         }
         self.count_awake();
+    }
+
+    /// As [`Foreign::sleep_until`], until `until_ns` on CLOCK_MONOTONIC at most; answers whether `done` said so. A thread that will wake
+    /// up by itself does not count as asleep.
+    pub(crate) fn sleep_until_time(&self, done: impl Fn() -> bool, until_ns: Option<u64>) -> bool {
+        let Some(until_ns) = until_ns else {
+            self.sleep_until(done);
+            return true;
+        };
+        loop {
+            if done() {
+                return true;
+            }
+            let left = until_ns.saturating_sub(mono_ns());
+            if left == 0 {
+                return false;
+            }
+            self.parker.park_timeout(Duration::from_nanos(left));
+        }
     }
 
     /// Wakes the thread, after what it waits for was made true.

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     /// Nothing that has an address.
     None,
     Channel,
+    /// Several channels; `object` is their number.
+    Select,
     Mutex,
     RwLock,
     Condvar,
@@ -48,6 +50,7 @@ impl Kind {
         match self {
             Kind::None => "",
             Kind::Channel => "channel",
+            Kind::Select => "channels",
             Kind::Mutex => "mutex",
             Kind::RwLock => "read-write lock",
             Kind::Condvar => "condition variable",

@@ -18,19 +18,22 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 
-use tracer::record::Fixed;
+use tracer::record::{Fixed, Slot};
 use tracer::unwind::Regs;
 
 use crate::prim::tls;
 use crate::sched::emit::{self, At};
+use crate::sched::find::wake_poller_for_timers;
 use crate::sched::foreign::Foreign;
 use crate::sched::g::{G, Kind, Place, Wait};
 use crate::sched::m::{After, Commit, M};
 use crate::sched::outside;
 use crate::sched::state::Status;
+use crate::sched::timer::Limit;
 use crate::sched::{queue, wired};
 use crate::stack::header::current_g;
-use crate::sync::waiter::{Node, WaitList, Waiter};
+use crate::sync::race::TIME_UP;
+use crate::sync::waiter::{Ending, Node, WaitList, Waiter};
 
 /// When a goroutine that was readied runs.
 #[derive(Clone, Copy, Debug)]
@@ -182,10 +185,15 @@ where
     commit(m, g)
 }
 
-/// Whoever calls into the runtime: a goroutine, which is inside as long as this lives, or a thread.
+/// Whoever calls into the runtime: a goroutine, which is inside as long as this lives, or a thread. Or the runtime itself, which
+/// wakes and never waits.
 pub(crate) enum Caller {
     Goroutine(Inside),
     Thread(Visitor),
+    /// An M with a P, on its own stack.
+    Machine(&'static M),
+    /// A thread of the runtime's without a P, by its place in the tracer.
+    Monitor(&'static Slot),
 }
 
 /// A thread that is not the runtime's.
@@ -226,6 +234,7 @@ impl Caller {
         match self {
             Caller::Goroutine(inside) => Waiter::Goroutine(inside.g()),
             Caller::Thread(v) => Waiter::Thread(v.thread),
+            Caller::Machine(_) | Caller::Monitor(_) => unreachable!("the runtime itself does not wait"),
         }
     }
 
@@ -241,6 +250,11 @@ impl Caller {
         match (waiter, self) {
             (Waiter::Goroutine(g), Caller::Goroutine(inside)) => inside.ready(g, turn),
             (Waiter::Goroutine(g), Caller::Thread(v)) => ready_from_outside(&v.thread.slot, g),
+            (Waiter::Goroutine(g), Caller::Machine(m)) => {
+                make_ready(m, g);
+                queue::submit_last(m, g);
+            }
+            (Waiter::Goroutine(g), Caller::Monitor(slot)) => ready_from_outside(slot, g),
             (Waiter::Thread(t), _) => t.wake(),
         }
     }
@@ -258,7 +272,46 @@ impl Caller {
                 publish();
                 v.thread.sleep_until(|| node.is_woken());
             }
+            Caller::Machine(_) | Caller::Monitor(_) => unreachable!("the runtime itself does not wait"),
         }
+    }
+
+    /// Waits for an end that several could bring about: the nodes that `publish` makes visible (as in [`Caller::wait`]), and the time
+    /// `until_ns` on CLOCK_MONOTONIC. Answers who has won. Before the nodes and the ending go, the caller MUST take the nodes off
+    /// under the locks that `publish` lets go of (Z2).
+    pub(crate) fn race(&self, ending: &Ending, until_ns: Option<u64>, wait: Wait, publish: impl FnOnce()) -> u32 {
+        match self {
+            Caller::Goroutine(inside) => match until_ns {
+                None => inside.park(wait, |_, _| {
+                    publish();
+                    true
+                }),
+                Some(until_ns) => {
+                    let limit = Limit::new(ending);
+                    inside.park(wait, |m, _| {
+                        // Before the publish, after which the frame may be gone. It is not gone before: should the time be up at
+                        // once, the waiter has to pass the locks that the publish lets go of.
+                        // SAFETY: T-3: cancelled below; the waiter is this goroutine.
+                        unsafe { m.must_p().timers.add_limit(until_ns, &limit) };
+                        publish();
+                        wake_poller_for_timers();
+                        true
+                    });
+                    if ending.race.winner() != Some(TIME_UP) {
+                        limit.cancel();
+                    }
+                }
+            },
+            Caller::Thread(v) => {
+                publish();
+                if !v.thread.sleep_until_time(|| ending.is_woken(), until_ns) && !ending.race.win(TIME_UP) {
+                    // Somebody has just won, and is about to say so.
+                    v.thread.sleep_until(|| ending.is_woken());
+                }
+            }
+            Caller::Machine(_) | Caller::Monitor(_) => unreachable!("the runtime itself does not wait"),
+        }
+        ending.race.winner().expect("a wait ends with a winner")
     }
 
     /// Waits in `list` unless `done` says, under the list's lock, that there is nothing to wait for.
@@ -276,10 +329,51 @@ impl Caller {
         // SAFETY: locked above; this is the only unlock on this path.
         self.wait(&node, wait, || unsafe { list.unlock() });
     }
+
+    /// As [`Caller::wait_until`], until `until_ns` on CLOCK_MONOTONIC at most; answers whether the wait ended before.
+    pub(crate) fn wait_until_time(
+        &self,
+        list: &WaitList,
+        until_ns: Option<u64>,
+        reason: Fixed,
+        kind: Kind,
+        done: impl Fn() -> bool,
+    ) -> bool {
+        if until_ns.is_none() {
+            self.wait_until(list, reason, kind, done);
+            return true;
+        }
+        let ending = Ending::new(self.waiter());
+        let node = Node::of(&ending, 0);
+        list.lock();
+        if done() {
+            // SAFETY: locked above.
+            unsafe { list.unlock() };
+            return true;
+        }
+        // SAFETY: the list is locked; the node stays in place until it is taken off, by whoever wakes it or below.
+        unsafe { list.push(&node) };
+        let wait = Wait { reason, kind, object: std::ptr::from_ref(list) as usize };
+        // SAFETY: locked above; this is the only unlock on this path.
+        let in_time = self.race(&ending, until_ns, wait, || unsafe { list.unlock() }) != TIME_UP;
+        if !in_time {
+            list.remove(&node);
+        }
+        in_time
+    }
+}
+
+/// Waiting -> Runnable with its event, by the M itself, on its own stack. The caller queues it.
+pub(crate) fn make_ready(m: &M, g: &'static G) {
+    let guard = m.slot.acquire_if_on();
+    g.state.ready();
+    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+        emit::go_unblock(&mut w, Some(m), g, At::nowhere());
+    }
 }
 
 /// Readies a goroutine from a thread without a P: it goes to the global queue.
-pub(crate) fn ready_from_outside(slot: &tracer::record::Slot, g: &'static G) {
+pub(crate) fn ready_from_outside(slot: &Slot, g: &'static G) {
     {
         // The full gate: no stopped world holds this thread still.
         let guard = slot.acquire();

@@ -142,6 +142,7 @@ where
             run::start_default();
             from_thread(settings, raw, Origin { start, at, creator: 0 });
         }
+        Caller::Machine(_) | Caller::Monitor(_) => unreachable!("nobody is the runtime itself here"),
     }
     Ok(handle)
 }

@@ -21,7 +21,7 @@ use tracer::wire::ext::Cause;
 use crate::prim::parker::Parker;
 use crate::sched::deadlock::Watch;
 use crate::sched::emit;
-use crate::sched::find::{poller_is_watched, wake_poller_for_timers};
+use crate::sched::find::{poller_is_watched, run_timers_from_outside, wake_poller_for_timers};
 use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
@@ -116,8 +116,11 @@ fn main() {
 }
 
 /// Wakes a searcher for what ought to have woken one: work beside an idle P, a timer that is long due. (Where threads run
-/// out, nobody could be woken at the time.)
+/// out, nobody could be woken at the time.) What is due for longer still, with nobody there to see to it, it does itself.
 fn backstop(now: u64) {
+    if SCHED.next_timer_ns() < now.saturating_sub(OUTSIDE_NS) {
+        run_timers_from_outside(slot(), now);
+    }
     if SCHED.searchers.idle_ps() != 0 && (SCHED.has_work() || SCHED.next_timer_ns() < now.saturating_sub(1_000_000)) {
         wake_searcher();
     }

@@ -5,6 +5,7 @@
 
 pub(crate) mod lock_word;
 mod mutex;
+pub(crate) mod race;
 mod wait_group;
 pub(crate) mod waiter;
 

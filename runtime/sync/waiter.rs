@@ -1,8 +1,11 @@
 //! Who waits, and lists of them.
 //!
 //! - Q1: a node lies on its waiter's stack. It is on at most one list, and comes off under that list's lock, by whoever will
-//!   wake it. From [`Node::wake`]'s store on, the node of a thread may be gone; a goroutine's lives until it is readied.
+//!   wake it, or by its waiter, who leaves. From [`Node::finish`]'s store on, the node of a thread may be gone; a goroutine's lives
+//!   until it is readied.
 //! - Q2: a list's lock is held for a few pointer moves; nothing is woken and no user code runs under it (B5).
+//! - Q4: where several could end a wait, its nodes share an [`Ending`]: [`Nodes::pop_front`] gives only nodes whose race
+//!   (see [`crate::sync::race`]) it has won. A node that lost is off the list, and its waiter finds that out under the lock.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -12,6 +15,7 @@ use crate::prim::spin::RawLock;
 use crate::sched::foreign::Foreign;
 use crate::sched::g::G;
 use crate::sched::park::{Caller, Turn};
+use crate::sync::race::Race;
 
 /// Who waits.
 #[derive(Clone, Copy)]
@@ -20,10 +24,34 @@ pub(crate) enum Waiter {
     Thread(&'static Foreign),
 }
 
+/// The end of a wait that several could bring about: the cases of a select, a time limit. Lies on the waiter's stack.
+pub(crate) struct Ending {
+    pub(crate) race: Race,
+    pub(crate) waiter: Waiter,
+    woken: AtomicBool,
+}
+
+impl Ending {
+    pub(crate) fn new(waiter: Waiter) -> Ending {
+        Ending { race: Race::new(), waiter, woken: AtomicBool::new(false) }
+    }
+
+    /// Whether the wait is over. For threads; a goroutine is resumed instead.
+    pub(crate) fn is_woken(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in Node::finish(): what the winner handed over is visible.
+        self.woken.load(Ordering::Acquire)
+    }
+}
+
 /// A place in a list of waiters.
 pub(crate) struct Node {
     waiter: Waiter,
+    /// The wait's ending, if others could bring it about too (Q4), and which of its nodes this is.
+    ending: Option<NonNull<Ending>>,
+    case: u32,
     woken: AtomicBool,
+    /// On a list. Touched under its lock.
+    listed: Cell<bool>,
     next: Cell<Option<NonNull<Node>>>,
     prev: Cell<Option<NonNull<Node>>>,
     /// What the waiter and its waker hand over: an address on the waiter's stack, a flag, as the primitive likes.
@@ -33,10 +61,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// The only node of a wait without a time limit.
     pub(crate) fn new(waiter: Waiter) -> Node {
         Node {
             waiter,
+            ending: None,
+            case: 0,
             woken: AtomicBool::new(false),
+            listed: Cell::new(false),
             next: Cell::new(None),
             prev: Cell::new(None),
             slot: Cell::new(std::ptr::null_mut()),
@@ -44,7 +76,12 @@ impl Node {
         }
     }
 
-    /// Whether the wait is over. For threads; a goroutine is resumed instead.
+    /// One of the nodes of a wait. The ending MUST outlive the node's time on a list.
+    pub(crate) fn of(ending: &Ending, case: u32) -> Node {
+        Node { ending: Some(NonNull::from(ending)), case, ..Node::new(ending.waiter) }
+    }
+
+    /// Whether the wait is over. For threads with a single node; a goroutine is resumed instead.
     pub(crate) fn is_woken(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in finish(): what the waker handed over is visible.
         self.woken.load(Ordering::Acquire)
@@ -53,9 +90,17 @@ impl Node {
     /// Ends the wait; answers whom to wake with [`Caller::wake`]. The node MUST NOT be touched afterwards (Q1).
     pub(crate) fn finish(&self) -> Waiter {
         let waiter = self.waiter;
+        // SAFETY: the waiter waits until `woken` is set, so its ending is alive.
+        let woken = self.ending.map_or(&self.woken, |e| unsafe { &(*e.as_ptr()).woken });
         // ORDER: Release; pairs with is_woken(). For a goroutine the hand-over is its state word's.
-        self.woken.store(true, Ordering::Release);
+        woken.store(true, Ordering::Release);
         waiter
+    }
+
+    /// Wins the wait's race, if there is one. Under the lock of the list it was on.
+    fn win(&self) -> bool {
+        // SAFETY: Z2: the waiter takes its nodes off under the lock before the ending goes.
+        self.ending.is_none_or(|e| unsafe { e.as_ref() }.race.win(self.case))
     }
 }
 
@@ -71,6 +116,7 @@ impl Nodes {
         Nodes { head: None, tail: None }
     }
 
+    /// Whether nobody is on the list. Somebody who is may be about to leave.
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_none()
     }
@@ -82,6 +128,8 @@ impl Nodes {
     /// The node is on no list, and stays where it is until it has been taken off this one.
     pub(crate) unsafe fn push_back(&mut self, node: &Node) {
         let ptr = NonNull::from(node);
+        node.listed.set(true);
+        node.next.set(None);
         node.prev.set(self.tail);
         match self.tail.replace(ptr) {
             // SAFETY: nodes on the list are alive (Q1).
@@ -97,6 +145,8 @@ impl Nodes {
     /// As for [`Nodes::push_back`].
     pub(crate) unsafe fn push_front(&mut self, node: &Node) {
         let ptr = NonNull::from(node);
+        node.listed.set(true);
+        node.prev.set(None);
         node.next.set(self.head);
         match self.head.replace(ptr) {
             // SAFETY: nodes on the list are alive (Q1).
@@ -105,18 +155,35 @@ impl Nodes {
         }
     }
 
-    /// Takes off the first node, which stays alive until [`Node::finish`].
+    /// Takes off the first node whose wait the caller may end (Q4); it stays alive until [`Node::finish`].
+    #[inline]
     pub(crate) fn pop_front<'a>(&mut self) -> Option<&'a Node> {
-        let head = self.head?;
-        // SAFETY: nodes on the list are alive, and the waiter waits until finish() is called (Q1).
-        let node = unsafe { head.as_ref() };
-        self.head = node.next.take();
-        match self.head {
-            // SAFETY: as above.
-            Some(h) => unsafe { h.as_ref() }.prev.set(None),
-            None => self.tail = None,
+        loop {
+            // SAFETY: nodes on the list are alive; and the waiter of one whose race was won waits until finish() (Q1).
+            let node: &'a Node = unsafe { self.head?.as_ref() };
+            self.remove(node);
+            if node.win() {
+                return Some(node);
+            }
         }
-        Some(node)
+    }
+
+    /// Takes off a node, if it is still on this list.
+    pub(crate) fn remove(&mut self, node: &Node) {
+        if !node.listed.replace(false) {
+            return;
+        }
+        let (prev, next) = (node.prev.take(), node.next.take());
+        match prev {
+            // SAFETY: nodes on the list are alive (Q1).
+            Some(p) => unsafe { p.as_ref() }.next.set(next),
+            None => self.head = next,
+        }
+        match next {
+            // SAFETY: as above.
+            Some(n) => unsafe { n.as_ref() }.prev.set(prev),
+            None => self.tail = prev,
+        }
     }
 }
 
@@ -165,6 +232,16 @@ impl WaitList {
         unsafe { (*self.nodes.get()).push_back(node) }
     }
 
+    /// A waiter leaves.
+    pub(crate) fn remove(&self, node: &Node) {
+        self.lock.lock();
+        // SAFETY: the lock is held, and let go of once.
+        unsafe {
+            (*self.nodes.get()).remove(node);
+            self.lock.unlock();
+        }
+    }
+
     /// Wakes everybody who waits now, for `turn`. The caller has made true what they wait for, with a SeqCst store, once and
     /// for all.
     pub(crate) fn wake_all(&self, turn: Turn) {
@@ -176,20 +253,45 @@ impl WaitList {
 
     /// Wakes everybody who waits if `done`, which runs under the list's lock: nobody can begin to wait between the two.
     pub(crate) fn wake_all_if(&self, turn: Turn, done: impl FnOnce() -> bool) {
+        self.wake(turn, usize::MAX, done);
+    }
+
+    /// Wakes the first `most` who wait if `done`, which runs under the list's lock; answers how many.
+    pub(crate) fn wake(&self, turn: Turn, most: usize, done: impl FnOnce() -> bool) -> usize {
         self.lock.lock();
         let mut taken = Nodes::new();
+        let mut count = 0;
         if done() {
             // SAFETY: the lock is held.
-            std::mem::swap(&mut taken, unsafe { &mut *self.nodes.get() });
+            let nodes = unsafe { &mut *self.nodes.get() };
+            while count < most
+                && let Some(node) = nodes.pop_front()
+            {
+                // Its wait is the caller's to end: nobody else looks at the node.
+                // SAFETY: just taken off, and alive until finish().
+                unsafe { taken.push_back(node) };
+                count += 1;
+            }
         }
         // SAFETY: locked above.
         unsafe { self.lock.unlock() };
-        if taken.is_empty() {
-            return;
+        if count == 0 {
+            return 0;
         }
         let caller = Caller::here();
-        while let Some(node) = taken.pop_front() {
+        while let Some(node) = taken.pop_taken() {
             caller.wake_in(node.finish(), turn);
         }
+        count
+    }
+}
+
+impl Nodes {
+    /// Takes off the first node of a list of those whose races were won already.
+    fn pop_taken<'a>(&mut self) -> Option<&'a Node> {
+        // SAFETY: the waiter waits until finish() (Q1).
+        let node: &'a Node = unsafe { self.head?.as_ref() };
+        self.remove(node);
+        Some(node)
     }
 }
