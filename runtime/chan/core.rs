@@ -93,6 +93,7 @@ pub(crate) enum Failed {
 }
 
 impl<T> Inner<T> {
+    #[inline(always)]
     pub(crate) fn send(&mut self, value: T) -> Sent<T> {
         if self.closed {
             return Sent::Closed(value);
@@ -110,6 +111,7 @@ impl<T> Inner<T> {
         Sent::Full(value)
     }
 
+    #[inline(always)]
     pub(crate) fn receive(&mut self) -> Received<T> {
         if let Some(value) = self.queue.pop_front() {
             // H1: the queue was full if a sender waits; its value moves up.
@@ -126,6 +128,7 @@ impl<T> Inner<T> {
     }
 
     /// Takes the value of the first waiting sender.
+    #[inline]
     fn take_sender(&mut self) -> Option<(T, Waiter)> {
         let node = self.waiting_senders.pop_front()?;
         // SAFETY: H2: the node's slot is the sender's value, which it forgets when it sees DONE.

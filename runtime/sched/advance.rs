@@ -327,11 +327,13 @@ fn note(g: &'static G, status: Status, r#gen: u64, cache: &mut Cache) -> NotedSt
         Status::Syscall => (GoStatus::Syscall, g.last_m().map_or(NO_M, |m| m.tid())),
         s => unreachable!("a goroutine in {s:?} cannot be held"),
     };
-    let stack = match g.walk_end() {
+    // SAFETY: the word is held.
+    let regs = unsafe { g.standing() }.0;
+    let stack = match g.walk_end_from(&regs) {
         0 => 0,
         // SAFETY: the word is held, so the frame of park() or blocking() that took the registers is alive; the
         // generation is not closed.
-        end => unsafe { record::noted_stack(r#gen, g.standing().0, end, cache) },
+        end => unsafe { record::noted_stack(r#gen, regs, end, cache) },
     };
     NotedStatus { g: g.id(), m, status, stack }
 }

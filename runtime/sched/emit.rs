@@ -32,7 +32,7 @@ impl At {
     /// A place on `g`'s stack: the calling function's frame, or one that is still alive.
     #[inline]
     pub(crate) fn on(g: &G, regs: Regs) -> At {
-        At { regs, end: g.walk_end() }
+        At { regs, end: g.walk_end_from(&regs) }
     }
 
     #[inline]

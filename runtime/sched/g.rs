@@ -198,6 +198,14 @@ impl G {
         self.entry.get()
     }
 
+    /// Where a walk that begins at `regs` ends; 0 if there is nothing to walk: it has not begun, or stands on a stack that is not its own
+    /// (the program switched to another one), of whose extent nobody knows.
+    #[inline]
+    pub(crate) fn walk_end_from(&self, regs: &Regs) -> usize {
+        let (end, low) = (self.entry.get(), self.stack.get().map_or(usize::MAX, StackRef::low));
+        if (low..end).contains(&regs.sp) { end } else { 0 }
+    }
+
     /// It stops at `place`, in the calling function's frame (N3).
     #[inline(always)]
     pub(crate) fn stand_at(&self, place: &Place) {

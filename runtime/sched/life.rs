@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::coro;
+use crate::prim::current;
 use crate::sched::emit;
 use crate::sched::g::{G, GList};
 use crate::sched::m::{After, M};
@@ -76,8 +77,11 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         g.state.start();
     }
     m.set_current(Some(g));
+    // U1
+    current::set(std::ptr::from_ref(g).expose_provenance());
     // SAFETY: this M owns the goroutine (Running) and with it its stack, which is suspended or new (C2).
     unsafe { coro::resume(stack) };
+    current::set(0);
     let after = m.after.take().expect("a goroutine that switches says why");
     afterwards(m, after);
 }

@@ -28,7 +28,6 @@ use crate::sched::foreign::Foreign;
 use crate::sched::g::{G, Kind, Place, Wait};
 use crate::sched::m::{After, Commit, M};
 use crate::sched::outside;
-use crate::sched::state::Status;
 use crate::sched::timer::Limit;
 use crate::sched::{queue, wired};
 use crate::stack::header::current_g;
@@ -59,7 +58,7 @@ impl Inside {
         let g = current_g()?;
         let m = g.m();
         let asked = m.border.enter();
-        if asked || g.state.status() == Status::Syscall {
+        if asked || g.state.is_syscall() {
             outside::come_back(g, asked);
         }
         Some(Inside { g, _not_send: PhantomData })
@@ -230,6 +229,7 @@ impl Caller {
     }
 
     /// Who is to be woken when the caller waits.
+    #[inline]
     pub(crate) fn waiter(&self) -> Waiter {
         match self {
             Caller::Goroutine(inside) => Waiter::Goroutine(inside.g()),

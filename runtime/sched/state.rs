@@ -36,6 +36,7 @@ pub(crate) enum Status {
 const SCAN: u32 = 0x100;
 
 impl Status {
+    #[inline]
     fn from_word(w: u32) -> Status {
         match w & !SCAN {
             0 => Status::Dead,
@@ -72,6 +73,13 @@ impl Drop for ScanGuard<'_> {
     }
 }
 
+/// The word was not what a move expects: somebody scans, or the move is wrong.
+#[cold]
+fn wait_for_scan(w: u32, from: Status, to: Status) {
+    assert!(w & !SCAN == from as u32, "goroutine moved {from:?} -> {to:?} but is {:?}", Status::from_word(w));
+    spin_hint();
+}
+
 /// The word.
 pub(crate) struct StateWord(AtomicU32);
 
@@ -86,6 +94,13 @@ impl StateWord {
         Status::from_word(self.0.load(Ordering::Acquire))
     }
 
+    /// Whether it is outside in a call, for the goroutine itself.
+    #[inline(always)]
+    pub(crate) fn is_syscall(&self) -> bool {
+        // ORDER: Acquire; pairs with the Release in move_owned(), which may have been a visitor's.
+        self.0.load(Ordering::Acquire) & !SCAN == Status::Syscall as u32
+    }
+
     /// Moves `from` -> `to` where others may scan meanwhile (W3).
     #[inline]
     fn move_scanned(&self, from: Status, to: Status) {
@@ -93,14 +108,7 @@ impl StateWord {
             // ORDER: AcqRel; pairs with itself and with the stores of W2: hands over the goroutine with all its fields.
             match self.0.compare_exchange_weak(from as u32, to as u32, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
-                Err(w) => {
-                    assert!(
-                        w & !SCAN == from as u32,
-                        "goroutine moved {from:?} -> {to:?} but is {:?}",
-                        Status::from_word(w)
-                    );
-                    spin_hint();
-                }
+                Err(w) => wait_for_scan(w, from, to),
             }
         }
     }

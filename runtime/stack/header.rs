@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 use crate::coro::Coro;
+use crate::prim::current;
 use crate::sched::g::G;
 use crate::stack::arena::ARENA;
 use crate::stack::{CLASS_BYTES, Class};
@@ -116,9 +117,20 @@ const CLASS_SHIFT: [u32; 4] = {
 const COLOURS: usize = 32;
 const COLOUR_BYTES: usize = 64;
 
-/// The goroutine on whose stack the caller runs (A1).
+/// The goroutine that the calling thread runs: from its word, or, where threads have none, from the stack pointer (A1).
 #[inline(always)]
 pub(crate) fn current_g() -> Option<&'static G> {
+    if current::HAS_WORD {
+        let g = std::ptr::with_exposed_provenance::<G>(current::get());
+        // SAFETY: null or a G, which is never freed.
+        unsafe { g.as_ref() }
+    } else {
+        g_of_stack()
+    }
+}
+
+/// The goroutine on whose stack the caller runs (A1).
+fn g_of_stack() -> Option<&'static G> {
     let header = header_at(stack_pointer())?;
     // SAFETY: the caller runs on this stack, so its top is mapped and initialised, and its goroutine is bound.
     unsafe { (*header).g.get() }

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! - A1: an address inside the arena tells its class from its region, and so its stack's top by masking. The word before the
-//!   top names the goroutine. So the current goroutine is found from the stack pointer with two loads, and thread-locals,
-//!   whose addresses go stale when a goroutine migrates, are not needed.
+//!   top names the goroutine. So the fault handler finds the goroutine of an address, and where threads have no word for theirs
+//!   (see [`crate::prim::current`]) a goroutine finds itself by its stack pointer.
 //! - A2: the lowest pages of a stack are a guard. Where the kernel has MADV_GUARD_INSTALL (Linux 6.13) it costs no mapping;
 //!   otherwise mprotect splits the mapping, and `vm.max_map_count` bounds the number of stacks.
 //! - A3: a stack that was used keeps its pages and its suspended coroutine; it is handed out again as it is. Nothing is

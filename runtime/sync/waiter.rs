@@ -62,6 +62,7 @@ pub(crate) struct Node {
 
 impl Node {
     /// The only node of a wait without a time limit.
+    #[inline]
     pub(crate) fn new(waiter: Waiter) -> Node {
         Node {
             waiter,
@@ -88,6 +89,7 @@ impl Node {
     }
 
     /// Ends the wait; answers whom to wake with [`Caller::wake`]. The node MUST NOT be touched afterwards (Q1).
+    #[inline]
     pub(crate) fn finish(&self) -> Waiter {
         let waiter = self.waiter;
         // SAFETY: the waiter waits until `woken` is set, so its ending is alive.
@@ -98,6 +100,7 @@ impl Node {
     }
 
     /// Wins the wait's race, if there is one. Under the lock of the list it was on.
+    #[inline]
     fn win(&self) -> bool {
         // SAFETY: Z2: the waiter takes its nodes off under the lock before the ending goes.
         self.ending.is_none_or(|e| unsafe { e.as_ref() }.race.win(self.case))
@@ -126,6 +129,7 @@ impl Nodes {
     /// # Safety
     ///
     /// The node is on no list, and stays where it is until it has been taken off this one.
+    #[inline]
     pub(crate) unsafe fn push_back(&mut self, node: &Node) {
         let ptr = NonNull::from(node);
         node.listed.set(true);
@@ -159,13 +163,26 @@ impl Nodes {
     #[inline]
     pub(crate) fn pop_front<'a>(&mut self) -> Option<&'a Node> {
         loop {
-            // SAFETY: nodes on the list are alive; and the waiter of one whose race was won waits until finish() (Q1).
-            let node: &'a Node = unsafe { self.head?.as_ref() };
-            self.remove(node);
+            let node = self.take_head()?;
             if node.win() {
                 return Some(node);
             }
         }
+    }
+
+    /// Takes off the first node, whoever may end its wait.
+    #[inline]
+    fn take_head<'a>(&mut self) -> Option<&'a Node> {
+        // SAFETY: nodes on the list are alive; and the waiter of one whose race was won waits until finish() (Q1).
+        let node: &'a Node = unsafe { self.head?.as_ref() };
+        node.listed.set(false);
+        self.head = node.next.get();
+        match self.head {
+            // SAFETY: as above.
+            Some(h) => unsafe { h.as_ref() }.prev.set(None),
+            None => self.tail = None,
+        }
+        Some(node)
     }
 
     /// Takes off a node, if it is still on this list.
@@ -279,19 +296,9 @@ impl WaitList {
             return 0;
         }
         let caller = Caller::here();
-        while let Some(node) = taken.pop_taken() {
+        while let Some(node) = taken.take_head() {
             caller.wake_in(node.finish(), turn);
         }
         count
-    }
-}
-
-impl Nodes {
-    /// Takes off the first node of a list of those whose races were won already.
-    fn pop_taken<'a>(&mut self) -> Option<&'a Node> {
-        // SAFETY: the waiter waits until finish() (Q1).
-        let node: &'a Node = unsafe { self.head?.as_ref() };
-        self.remove(node);
-        Some(node)
     }
 }
