@@ -45,7 +45,15 @@ pub mod chan;
 #[cfg(not(loom))]
 mod coro;
 #[cfg(not(loom))]
+pub mod goroutine;
+#[cfg(not(loom))]
+mod local;
+#[cfg(not(loom))]
+mod os_thread;
+#[cfg(not(loom))]
 mod sched;
+#[cfg(not(loom))]
+mod scope;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
@@ -72,6 +80,8 @@ mod sync {
 }
 
 #[cfg(not(loom))]
+pub use os_thread::{OsThreadGuard, lock_os_thread};
+#[cfg(not(loom))]
 pub use sched::outside::blocking;
 #[cfg(not(loom))]
 pub use sched::run::{Config, gomaxprocs, run};
@@ -79,6 +89,8 @@ pub use sched::run::{Config, gomaxprocs, run};
 pub use sched::spawn::{Builder, go};
 #[cfg(not(loom))]
 pub use sched::task::JoinHandle;
+#[cfg(not(loom))]
+pub use scope::{Scope, ScopedJoinHandle, scope};
 
 /// Lets other goroutines run; the caller goes to the end of its processor's queue. On a plain thread: the system's yield.
 #[cfg(not(loom))]
