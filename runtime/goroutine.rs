@@ -122,6 +122,11 @@ impl Goroutine {
         self.at
     }
 
+    /// Whether the stack of the call that made it is remembered.
+    pub fn has_creator_stack(&self) -> bool {
+        self.creator_stack.is_some()
+    }
+
     /// The stack of the call that made it: functions with file and line, innermost first. `None` unless the program asked for
     /// such stacks to be remembered ([`Config::creator_stacks`](crate::Config::creator_stacks)), and if a thread made it.
     ///

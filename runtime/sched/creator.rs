@@ -72,14 +72,9 @@ pub(crate) fn of(g: &G, regs: Regs) -> Option<&'static CreatorStack> {
 #[cold]
 fn remember(g: &G, regs: Regs) -> Option<&'static CreatorStack> {
     let mut frames = [0; FRAMES_MAX];
-    // RT_TRACE_STACKS=off is about traces.
-    let method = match unwind::method() {
-        Method::Off => Method::Dwarf,
-        m => m,
-    };
     let mut table = TABLE.lock(); // CS3
     // SAFETY: the registers are of a frame of the caller's, which is alive, on its own stack, which ends above walk_end().
-    let n = unsafe { unwind::walk_by(method, regs, g.walk_end(), &mut table.cache, &mut frames) };
+    let n = unsafe { unwind::walk_by(Method::Dwarf, regs, g.walk_end(), &mut table.cache, &mut frames) };
     let pcs = &frames[..n];
     if pcs.is_empty() {
         return None;
