@@ -10,6 +10,9 @@
 //! - R3: meanwhile the waiting M is on no list of idle Ms: nobody else gives it a P.
 //! - R4: a goroutine is locked as long as `locks` is not 0. Only its own code counts, up and down, and only while it runs
 //!   (N4). It is born unlocked, and when it ends its M is as any other again.
+//! - R5: an M counts itself as waiting when all that it has to do can be seen by others, and before it hands on its P, so
+//!   that there is a thread for that one; until it has another P. Whoever counts it among the sleeping ones MUST see that all
+//!   Ps are idle, too.
 //!
 //! Every stop of a goroutine (park, yield, preemption, coming back without a P) goes through [`switch`], so none can leave its
 //! thread otherwise. The M of a locked goroutine never runs another in the meantime: it waits.
@@ -18,7 +21,7 @@
 //! for ever. Rejected: Go's end of the thread with a goroutine that is still locked at its end. M1 says that Ms do not end, and a
 //! guard that was not dropped was leaked on purpose.
 
-use std::sync::atomic::{AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::prim::tls;
 use crate::sched::coro_suspend;
@@ -29,12 +32,12 @@ use crate::sched::life::afterwards;
 use crate::sched::m::M;
 use crate::sched::sysmon::hand_off;
 
-/// Ms that wait in place. Counted down by whoever gives such an M a P, which may be before it has counted itself.
-static WAITING: AtomicIsize = AtomicIsize::new(0);
+/// See [`waiting`].
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Ms that wait in place with their goroutine.
+/// Ms that wait in place with their goroutine (R5).
 pub(crate) fn waiting() -> usize {
-    WAITING.load(Ordering::SeqCst).max(0) as usize
+    WAITING.load(Ordering::SeqCst)
 }
 
 /// Locks the calling goroutine to its thread, once more (R4).
@@ -77,11 +80,10 @@ fn wait_in_place(m: &'static M, g: &'static G) {
     g.wired.set(true);
     let after = m.after.take().expect("a goroutine that stops says why");
     afterwards(m, after);
+    WAITING.fetch_add(1, Ordering::SeqCst); // R5
     if m.p().is_some() {
         hand_off(stop_p(m), tracer::clock::mono_ns());
     }
-    // Only now: until here this M had something to do.
-    WAITING.fetch_add(1, Ordering::SeqCst);
     let p = loop {
         match m.take_assigned() {
             Some((p, None)) => break p,
@@ -89,6 +91,7 @@ fn wait_in_place(m: &'static M, g: &'static G) {
             None => m.parker.park(),
         }
     };
+    WAITING.fetch_sub(1, Ordering::SeqCst);
     start_p(m, p);
     if !g.system.get() {
         let turns = &m.must_p().turns;
@@ -114,7 +117,6 @@ pub(crate) fn give_back(m: &'static M, g: &'static G) {
     {
         emit::locked_thread(&mut w, m, m.must_p());
     }
-    WAITING.fetch_sub(1, Ordering::SeqCst);
     its.assign(stop_p(m), None);
     its.parker.unpark();
 }
