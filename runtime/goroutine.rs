@@ -17,43 +17,16 @@
 //! ```
 
 use std::fmt;
-use std::num::NonZeroU64;
 use std::panic::Location;
 use std::sync::Arc;
 
 pub use crate::local::{AccessError, LocalKey};
 use crate::sched::g::G;
+pub use crate::sched::id::Id;
 use crate::sched::labels::LabelSet;
 use crate::sched::park::Inside;
 use crate::sched::{dump, emit};
 use crate::stack::header::current_g;
-
-/// A goroutine's number, as the trace and dumps show it. No two goroutines of a process have the same.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Id(NonZeroU64);
-
-impl Id {
-    pub(crate) fn new(id: u64) -> Id {
-        Id(NonZeroU64::new(id).expect("ids begin at 1"))
-    }
-
-    /// The number.
-    pub fn get(self) -> u64 {
-        self.0.get()
-    }
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Id({})", self.0)
-    }
-}
 
 /// The id of the calling goroutine; `None` on a thread that is none. Costs a nanosecond.
 #[inline]
@@ -79,7 +52,7 @@ pub fn current() -> Option<Goroutine> {
         id: Id::new(g.id()),
         name,
         labels: Labels(labels),
-        creator: NonZeroU64::new(origin.creator).map(Id),
+        creator: (origin.creator != 0).then(|| Id::new(origin.creator)),
         at: origin.at,
         creator_stack,
     })

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracer::unwind::Regs;
 
-use crate::goroutine::Id;
+use crate::sched::id::Id;
 use crate::sched::locals;
 use crate::sched::run;
 use crate::sched::spawn::{Builder, Settings, spawn};

@@ -88,10 +88,7 @@ fn labels_are_scoped_and_inherited() {
                     assert_eq!(own(), pairs(&[("a", "1"), ("b", "3"), ("c", "")]));
                     let builder = rt::Builder::new().label("a", "x").label("d", "4").label("d", "5");
                     let grandchild = builder.spawn(own).unwrap();
-                    assert_eq!(
-                        grandchild.join().unwrap(),
-                        pairs(&[("a", "x"), ("b", "3"), ("c", ""), ("d", "5")])
-                    );
+                    assert_eq!(grandchild.join().unwrap(), pairs(&[("a", "x"), ("b", "3"), ("c", ""), ("d", "5")]));
                 });
                 assert_eq!(own(), first);
                 first
@@ -190,6 +187,28 @@ fn labels_are_in_the_trace() {
     assert!(!told.contains_key(&silent));
 }
 
+/// Labels of any length and number, and any text, make a trace that is taken; what does not fit is cut.
+#[test]
+fn odd_labels() {
+    let (id, trace) = traced("odd labels", || {
+        let many: Vec<String> = (0..500).map(|i| format!("key {i}")).collect();
+        let mut labels: Vec<(&str, &str)> = many.iter().map(|k| (&**k, "ü\0\"")).collect();
+        let long = "x".repeat(10_000);
+        labels.extend([("", ""), ("\0gort\u{1}", "\n"), ("long", &long), (&long, "long")]);
+        goroutine::with_labels(&labels, || {
+            assert_eq!(goroutine::labels().iter().count(), 504);
+            assert_eq!(goroutine::labels().get("key 499"), Some("ü\0\""));
+            let child = rt::go(|| goroutine::labels().get("").map(str::to_owned));
+            let id = child.id().get();
+            assert_eq!(child.join().unwrap().as_deref(), Some(""));
+            id
+        })
+    });
+    let (told, _) = told(&trace);
+    let [text] = &told[&id][..] else { panic!("{told:?}") };
+    assert!(text.starts_with(r#"{"": "", "\0gort\u{1}": "\n", "key 0": "#) && text.len() > 1000, "{text}");
+}
+
 /// Each generation says the labels of those who run in it, once.
 #[test]
 fn labels_are_told_in_each_generation() {
@@ -263,7 +282,8 @@ fn inner_call() -> Option<String> {
 
 fn expect_stack(stack: Option<String>) {
     let stack = stack.expect("a stack is remembered");
-    let line = |name: &str| stack.lines().position(|l| l.contains(name)).unwrap_or_else(|| panic!("{name} in\n{stack}"));
+    let line =
+        |name: &str| stack.lines().position(|l| l.contains(name)).unwrap_or_else(|| panic!("{name} in\n{stack}"));
     assert!(line("inner_call") < line("outer_call"), "{stack}");
     assert!(line("outer_call") < line("main_function"), "{stack}");
     assert!(stack.contains("identity.rs:"), "{stack}");
@@ -300,7 +320,6 @@ fn makers_stacks_are_remembered_on_request() {
     program("no_creator_stacks", &[("RT_CREATOR_STACKS", "0")]).expect_code(0);
 }
 
-
 /// Recursion makes more stacks than are kept: the later goroutines come without one, and nothing else changes.
 fn too_many_stacks() {
     #[inline(never)]
@@ -310,10 +329,10 @@ fn too_many_stacks() {
             with[usize::from(known)] += 1;
         } else if bits & 1 == 0 {
             down(bits >> 1, depth - 1, with);
-            std::hint::black_box(());
+            std::hint::black_box(0);
         } else {
             down(bits >> 1, depth - 1, with);
-            std::hint::black_box(());
+            std::hint::black_box(1);
         }
     }
     rt::Config::new().creator_stacks(true).run(|| {

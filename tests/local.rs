@@ -25,7 +25,10 @@ fn each_has_its_own() {
             let all: Vec<_> = (0..50)
                 .map(|i| {
                     actor.start(move || {
-                        assert_eq!((NUMBER.get(), LIST.take(), TEXT.with(String::clone)), (7, vec![1], "initial".into()));
+                        assert_eq!(
+                            (NUMBER.get(), LIST.take(), TEXT.with(String::clone)),
+                            (7, vec![1], "initial".into())
+                        );
                         NUMBER.set(i);
                         LIST.with_borrow_mut(|l| l.extend([i, i + 1]));
                         rt::yield_now();

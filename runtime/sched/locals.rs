@@ -155,9 +155,11 @@ pub(crate) unsafe fn destroy(block: *mut Locals) {
         let last = {
             // SAFETY: passed on to the caller; the reference ends before user code runs.
             let slots = unsafe { &mut (*block).slots };
-            slots.iter_mut().rev().find(|s| !s.value.is_null()).map(|s| {
-                (std::mem::replace(&mut s.value, std::ptr::null_mut()), s.drop)
-            })
+            slots
+                .iter_mut()
+                .rev()
+                .find(|s| !s.value.is_null())
+                .map(|s| (std::mem::replace(&mut s.value, std::ptr::null_mut()), s.drop))
         };
         let Some((value, drop)) = last else { return };
         // SAFETY: the slot's own box, taken out, so dropped once. No reference to the value lives: those of `with` end

@@ -17,6 +17,7 @@ pub(crate) mod emit;
 pub(crate) mod find;
 pub(crate) mod foreign;
 pub(crate) mod g;
+pub(crate) mod id;
 pub(crate) mod labels;
 pub(crate) mod life;
 pub(crate) mod locals;

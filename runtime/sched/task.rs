@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracer::record::{Fixed, Start};
 
-use crate::goroutine::Id;
 use crate::sched::g::Kind;
+use crate::sched::id::Id;
 use crate::sched::locals;
 use crate::sched::park::{Caller, Turn};
 use crate::stack::header::current_g;
@@ -72,10 +72,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = Arc::new(Task {
-        stage: UnsafeCell::new(Stage::Closure(f)),
-        packet: Packet::new(),
-    });
+    let task = Arc::new(Task { stage: UnsafeCell::new(Stage::Closure(f)), packet: Packet::new() });
     let handle: Arc<dyn Join<T>> = task.clone();
     let raw = RawTask { data: Arc::into_raw(task).cast(), run: run::<F, T> };
     (raw, JoinHandle { task: handle, id: 0 })
@@ -230,6 +227,9 @@ impl<T> JoinHandle<T> {
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle").field("id", &self.id).field("finished", &self.is_finished()).finish_non_exhaustive()
+        f.debug_struct("JoinHandle")
+            .field("id", &self.id)
+            .field("finished", &self.is_finished())
+            .finish_non_exhaustive()
     }
 }
