@@ -303,7 +303,7 @@ fn stress_counts() {
             assert_eq!(*self.1, 3);
             DROPPED.fetch_add(1, SeqCst);
             // Now and then a destructor makes another.
-            if self.0.get() % 5 == 0 {
+            if self.0.get().is_multiple_of(5) {
                 let _ = Z.try_with(|z| z.0.set(1));
             }
         }
