@@ -203,13 +203,12 @@ fn live<F, T>(f: F, slot: Arc<Slot<T>>, data: &Data)
 where
     F: FnOnce() -> T,
 {
+    let g = current_g().expect("a goroutine runs its life");
     let result = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(g) = current_g() {
-            g.begin_here();
-        }
+        g.begin_here();
         f()
     }));
-    locals::destroy_current();
+    locals::destroy_all(g);
     if result.is_err() {
         data.panics.fetch_add(1, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ pub(crate) fn main(g: &'static G) {
     Inside::resumed(g).leave_at_once();
     let task = g.task.take().expect("a goroutine that starts has a task");
     // SAFETY: taken, so once; outside; on the goroutine's stack. It catches panics.
-    unsafe { task.run() };
+    unsafe { task.run(g) };
     // What a result that was dropped by the goroutine itself has made.
     locals::end(g);
     if g.locked.get() {

@@ -111,12 +111,11 @@ pub(crate) unsafe fn put<T>(key: usize, value: T) -> Result<*const T, T> {
 
 /// The goroutine's closure is over: destroys its values (L-3). Called by the goroutine, outside.
 #[inline]
-pub(crate) fn destroy_current() {
-    if let Some(g) = current_g()
-        && !g.locals.get().is_null()
-    {
+pub(crate) fn destroy_all(g: &'static G) {
+    let block = g.locals.get();
+    if !block.is_null() {
         // SAFETY: its own block (L-2).
-        unsafe { destroy(g.locals.get()) };
+        unsafe { destroy(block) };
     }
 }
 

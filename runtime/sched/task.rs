@@ -15,18 +15,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracer::record::{Fixed, Start};
 
-use crate::sched::g::Kind;
+use crate::sched::g::{G, Kind};
 use crate::sched::id::Id;
 use crate::sched::locals;
 use crate::sched::park::{Caller, Turn};
-use crate::stack::header::current_g;
 use crate::sync::waiter::WaitList;
 
 /// A task of any type, owned once.
 #[derive(Clone, Copy)]
 pub(crate) struct RawTask {
     data: *const (),
-    run: unsafe fn(*const ()),
+    run: unsafe fn(*const (), &'static G),
 }
 
 struct Task<F, T> {
@@ -83,17 +82,17 @@ impl RawTask {
     ///
     /// # Safety
     ///
-    /// Called once per task, outside the border, on a goroutine's stack.
-    pub(crate) unsafe fn run(self) {
+    /// Called once per task, outside the border, by goroutine `g` on its stack.
+    pub(crate) unsafe fn run(self, g: &'static G) {
         // SAFETY: `data` came with `run` from new(); once, by the caller.
-        unsafe { (self.run)(self.data) }
+        unsafe { (self.run)(self.data, g) }
     }
 }
 
 /// # Safety
 ///
-/// `data` is the raw form of an `Arc<Task<F, T>>` and this consumes it.
-unsafe fn run<F, T>(data: *const ())
+/// `data` is the raw form of an `Arc<Task<F, T>>` and this consumes it. The caller is `g`.
+unsafe fn run<F, T>(data: *const (), g: &'static G)
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -106,12 +105,10 @@ where
         unreachable!("a task ran twice");
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(g) = current_g() {
-            g.begin_here();
-        }
+        g.begin_here();
         f()
     }));
-    locals::destroy_current();
+    locals::destroy_all(g);
     // SAFETY: as above; the closure is gone and held no reference to the stage.
     unsafe { *task.stage.get() = Stage::Result(result) };
     task.packet.complete();
