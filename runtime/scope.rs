@@ -164,7 +164,7 @@ impl<'scope> Scope<'scope, '_> {
 
     fn start<F, T>(
         &'scope self,
-        settings: Settings,
+        settings: Settings<'_>,
         regs: Regs,
         at: &'static Location<'static>,
         f: F,

@@ -104,35 +104,35 @@ impl Builder {
         spawn(self.settings()?, Regs::here(), Location::caller(), f)
     }
 
-    pub(crate) fn settings(self) -> io::Result<Settings> {
+    pub(crate) fn settings(&self) -> io::Result<Settings<'_>> {
         let class = match self.stack_size {
             Some(bytes) => Class::for_bytes(bytes)?,
             None => Class::DEFAULT,
         };
-        Ok(Settings { name: self.name, class, labels: self.labels, ..Settings::default() })
+        Ok(Settings { name: self.name.clone(), class, labels: &self.labels, ..Settings::default() })
     }
 }
 
 /// What a new goroutine is like.
-pub(crate) struct Settings {
+pub(crate) struct Settings<'a> {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) class: Class,
     pub(crate) system: bool,
     /// What the trace calls it; the closure's own type if not given.
     pub(crate) start: Option<&'static Start>,
     /// Labels besides those that it inherits.
-    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) labels: &'a [(String, String)],
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { name: None, class: Class::DEFAULT, system: false, start: None, labels: Vec::new() }
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Settings { name: None, class: Class::DEFAULT, system: false, start: None, labels: &[] }
     }
 }
 
 /// Makes a goroutine and lets it run.
 pub(crate) fn spawn<F, T>(
-    settings: Settings,
+    settings: Settings<'_>,
     regs: Regs,
     at: &'static Location<'static>,
     f: F,
@@ -176,7 +176,7 @@ pub(crate) fn system(f: fn()) {
 }
 
 /// Makes a goroutine from a thread without a P, and gives its id.
-fn from_thread(settings: Settings, task: RawTask, origin: Origin) -> u64 {
+fn from_thread(settings: Settings<'_>, task: RawTask, origin: Origin) -> u64 {
     let mut one = GList::new();
     SLAB.take(1, &mut one);
     let g = one.pop_front().expect("the slab gives at least one slot");
@@ -189,11 +189,7 @@ fn from_thread(settings: Settings, task: RawTask, origin: Origin) -> u64 {
 }
 
 #[inline]
-fn equip(g: &'static G, settings: Settings, task: RawTask, origin: Origin, inherited: Option<&Arc<LabelSet>>) {
-    let labels = match &*settings.labels {
-        [] => inherited.cloned(),
-        more => label(inherited, more),
-    };
+fn equip(g: &'static G, settings: Settings<'_>, task: RawTask, origin: Origin, inherited: Option<&Arc<LabelSet>>) {
     g.class.set(settings.class);
     g.system.set(settings.system);
     g.task.set(Some(task));
@@ -201,14 +197,23 @@ fn equip(g: &'static G, settings: Settings, task: RawTask, origin: Origin, inher
     // SAFETY: N2: the goroutine is Idle and known to its maker only.
     unsafe {
         *g.name.get() = settings.name;
-        g.swap_labels(labels);
+        g.swap_labels(inherited.cloned());
+    }
+    if !settings.labels.is_empty() {
+        label(g, settings.labels);
     }
 }
 
+/// Labels a goroutine besides what it has inherited.
 #[cold]
-fn label(inherited: Option<&Arc<LabelSet>>, more: &[(String, String)]) -> Option<Arc<LabelSet>> {
+#[inline(never)]
+fn label(g: &'static G, more: &[(String, String)]) {
     let more: Vec<(&str, &str)> = more.iter().map(|(k, v)| (&**k, &**v)).collect();
-    LabelSet::with(inherited.map(|l| &**l), &more)
+    // SAFETY: N2: the goroutine is Idle and known to its maker only.
+    unsafe {
+        let labels = LabelSet::with(g.labels().map(|l| &**l), &more);
+        g.swap_labels(labels);
+    }
 }
 
 /// Idle -> Runnable, with its event.
