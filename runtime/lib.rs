@@ -28,9 +28,10 @@
 //!   not see. Do not hold a borrow of a thread-local (or anything that hides one, such as a `RefCell` guard from
 //!   inside `with`) across a call that can block; copy what you need out of it. Nor keep an `Rc` both in a `thread_local!` and
 //!   on a goroutine's stack: its count would be changed from two threads. Values that belong to the goroutine go into
-//!   variables or arguments.
+//!   variables, arguments, or a [`goroutine_local!`], which is used as a `thread_local!` is and moves along. Code that needs
+//!   its thread, such as a C library that keeps its state there, runs under [`lock_os_thread`].
 //! - **Guards that are tied to a thread**, such as std's `MutexGuard`, must not be held across such calls either: use
-//!   [`sync::Mutex`].
+//!   [`sync::Mutex`], or [`lock_os_thread`].
 //! - **Stacks do not grow.** They are 256 KiB of address space by default; [`Builder::stack_size`] gives more. An overflow ends the
 //!   process with a report.
 //! - **Blocking the thread** (file I/O, C code, a long loop) does not stop the others: the scheduler hands the processor on.
@@ -47,7 +48,15 @@ pub mod context;
 #[cfg(not(loom))]
 mod coro;
 #[cfg(not(loom))]
+pub mod goroutine;
+#[cfg(not(loom))]
+mod local;
+#[cfg(not(loom))]
+mod os_thread;
+#[cfg(not(loom))]
 mod sched;
+#[cfg(not(loom))]
+mod scope;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
@@ -77,6 +86,8 @@ mod sync {
 #[cfg(not(loom))]
 pub use context::Context;
 #[cfg(not(loom))]
+pub use os_thread::{OsThreadGuard, lock_os_thread};
+#[cfg(not(loom))]
 pub use sched::outside::blocking;
 #[cfg(not(loom))]
 pub use sched::run::{Config, gomaxprocs, run};
@@ -84,6 +95,8 @@ pub use sched::run::{Config, gomaxprocs, run};
 pub use sched::spawn::{Builder, go};
 #[cfg(not(loom))]
 pub use sched::task::JoinHandle;
+#[cfg(not(loom))]
+pub use scope::{Scope, ScopedJoinHandle, scope};
 
 /// Lets other goroutines run; the caller goes to the end of its processor's queue. On a plain thread: the system's yield.
 #[cfg(not(loom))]

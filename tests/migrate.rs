@@ -19,9 +19,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use common::{Rng, child_passes, gettid, is_child, message, scaled, seed, traced};
+use common::{Rng, child_passes, gettid, is_child, message, program, scaled, seed, traced};
 use rt::chan::{Receiver, Sender, bounded, unbounded};
 use rt::sync::{Mutex, WaitGroup};
+
+programs!(ten_thousand_print);
 
 const ENVIRONMENTS: [&[(&str, &str)]; 3] =
     [&[("GOMAXPROCS", "2")], &[("GOMAXPROCS", "2"), ("RT_BORDER", "fence")], &[("GOMAXPROCS", "8")]];
@@ -488,4 +490,71 @@ fn stress_panics() {
             println!("{rounds} rounds, {} panics were caught on another thread", elsewhere.load(SeqCst));
         });
     });
+}
+
+/// What is on the calling thread, which is asked for anew each time.
+#[inline(never)]
+fn count_on_thread() -> u64 {
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+        static LOG: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    }
+    COUNT.set(COUNT.get() + 1);
+    LOG.with_borrow_mut(|log| {
+        log.push(COUNT.get());
+        assert_eq!(log.len() as u64, COUNT.get(), "the thread-locals of two threads");
+    });
+    COUNT.get()
+}
+
+/// std's own thread-locals (its output, thread handles, hashers) and the program's, before and after everything that waits.
+fn ten_thousand_print() {
+    const N: usize = 10_000;
+    rt::goroutine_local! {
+        static OWN: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+    let (_, trace) = traced("ten thousand print", || {
+        let (tx, rx) = bounded::<usize>(8);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let all: Vec<_> = (0..N)
+            .map(|i| {
+                let (rx, calls) = (rx.clone(), calls.clone());
+                rt::go(move || {
+                    OWN.with_borrow_mut(|own| {
+                        own.push(i);
+                        println!("{i} begins");
+                        place();
+                        count_on_thread();
+                        rt::yield_now();
+                        println!("{i} goes on");
+                        count_on_thread();
+                        let got = rx.recv().unwrap();
+                        count_on_thread();
+                        let map: HashMap<usize, usize> = HashMap::from([(i, got)]);
+                        println!("{i} ends with {}", map[&i]);
+                        place();
+                        calls.fetch_add(3, SeqCst);
+                        own.push(i);
+                        assert_eq!(*own, [i, i]);
+                    });
+                })
+            })
+            .collect();
+        (0..N).for_each(|i| tx.send(i).unwrap());
+        all.into_iter().for_each(|h| h.join().unwrap());
+        assert_eq!(calls.load(SeqCst), 3 * N);
+    });
+    assert!(!trace.is_empty());
+}
+
+#[test]
+fn ten_thousand_goroutines_print() {
+    for border in ["membarrier", "fence"] {
+        let ended = program("ten_thousand_print", &[("GOMAXPROCS", "8"), ("RT_BORDER", border)]);
+        ended.expect_code(0);
+        let mut got: Vec<usize> =
+            ended.stdout.lines().filter_map(|l| l.split_once(" ends with ")?.1.parse().ok()).collect();
+        got.sort_unstable();
+        ended.expect("each line once", got.into_iter().eq(0..10_000) && ended.stdout.lines().count() == 30_000);
+    }
 }

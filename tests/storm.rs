@@ -25,6 +25,10 @@ struct Sea {
     locks: [Mutex<u64>; 3],
 }
 
+rt::goroutine_local! {
+    static OWN: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 fn busy(us: u64) {
     let until = Instant::now() + Duration::from_micros(us);
     while Instant::now() < until {
@@ -35,7 +39,7 @@ fn busy(us: u64) {
 /// One thing that the runtime can do.
 fn turn(sea: &Arc<Sea>, rng: &mut Rng, on_goroutine: bool) {
     sea.turns.fetch_add(1, Relaxed);
-    match rng.below(16) {
+    match rng.below(19) {
         0 => drop(sea.rendezvous.0.try_send(1)),
         1 => drop(sea.rendezvous.1.try_recv()),
         2 => drop(sea.buffered.0.send(2)),
@@ -87,6 +91,42 @@ fn turn(sea: &Arc<Sea>, rng: &mut Rng, on_goroutine: bool) {
                 *sea.locks[0].lock() += 1;
                 rt::yield_now();
             });
+        }
+        15 => {
+            // One thread for several things, nested sometimes.
+            let _guard = rt::lock_os_thread();
+            let tid = common::gettid();
+            for _ in 0..rng.below(3) {
+                turn(sea, rng, on_goroutine);
+                assert_eq!(common::gettid(), tid);
+            }
+        }
+        16 => {
+            let mut values = [0; 3];
+            let n = 1 + rng.below(3) as usize;
+            rt::scope(|s| {
+                for v in &mut values[..n] {
+                    s.go(|| {
+                        rt::yield_now();
+                        *v = 1;
+                    });
+                }
+            });
+            assert_eq!(values.iter().sum::<usize>(), n);
+        }
+        17 => {
+            let before = OWN.with_borrow(|own| own.clone());
+            let value = rng.next().to_string();
+            rt::goroutine::with_labels(&[("value", &value)], || {
+                OWN.with_borrow_mut(|own| {
+                    rt::yield_now();
+                    own.push(value.clone());
+                });
+                let child = rt::go(|| (OWN.take().len(), rt::goroutine::labels()));
+                let (own, labels) = child.join().unwrap();
+                assert_eq!((own, labels.get("value")), (0, on_goroutine.then_some(&*value)));
+            });
+            assert_eq!(OWN.with_borrow_mut(|own| own.drain(..).count()), before.len() + 1);
         }
         _ => busy(rng.below(300)),
     }

@@ -1,4 +1,5 @@
-//! The one `thread_local!` of the runtime: which thread of the program's own this is.
+//! The one file with a `thread_local!`: which thread of the program's own this is, and what such a thread has in
+//! goroutine-locals.
 //!
 //! - After a goroutine migrates, the address of a thread-local computed before is another thread's, at every optimisation
 //!   level. So this file hands out values, never addresses; and a goroutine
@@ -7,6 +8,7 @@
 use std::cell::Cell;
 
 use crate::sched::foreign::Foreign;
+use crate::sched::locals::{self, Locals};
 
 struct Entry(Cell<Option<&'static Foreign>>);
 
@@ -18,8 +20,26 @@ impl Drop for Entry {
     }
 }
 
+/// Ends the thread's goroutine-locals.
+struct LocalsEnd;
+
+impl Drop for LocalsEnd {
+    fn drop(&mut self) {
+        // The block stays in its place meanwhile: destructors may use locals again.
+        let block = LOCALS.get();
+        // SAFETY: the thread's own block, set once, together with this; destroyed here, once.
+        unsafe { locals::destroy(block) };
+        LOCALS.set(locals::GONE);
+        // SAFETY: as above; nobody finds it any more.
+        unsafe { locals::free(block) };
+    }
+}
+
 thread_local! {
     static FOREIGN: Entry = const { Entry(Cell::new(None)) };
+    /// Without a destructor of its own, so it can be asked for to the very end.
+    static LOCALS: Cell<*mut Locals> = const { Cell::new(std::ptr::null_mut()) };
+    static LOCALS_END: LocalsEnd = const { LocalsEnd };
 }
 
 /// Whether the calling thread is unwinding a panic.
@@ -41,4 +61,23 @@ pub(crate) fn foreign() -> Option<&'static Foreign> {
             f
         })
         .ok()
+}
+
+/// This thread's goroutine-locals: null for none yet, [`locals::GONE`] when the thread has destroyed them.
+#[inline(never)]
+pub(crate) fn locals() -> *mut Locals {
+    LOCALS.get()
+}
+
+/// Gives this thread a block for its goroutine-locals; false if the thread ends already. [`locals`] has just said that it has
+/// none.
+#[inline(never)]
+#[must_use]
+pub(crate) fn set_locals(block: *mut Locals) -> bool {
+    // From now on the thread's end destroys what is in the block.
+    let ends = LOCALS_END.try_with(|_| ()).is_ok();
+    if ends {
+        LOCALS.set(block);
+    }
+    ends
 }

@@ -107,7 +107,8 @@ impl Stillness {
             let inner = SCHED.inner.lock();
             let seat = &inner.poller;
             let idle = inner.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some());
-            if idle + wired::waiting() != inner.ms {
+            let idle_ps = SCHED.searchers.idle_ps() as usize;
+            if idle + wired::waiting() != inner.ms || idle_ps != SCHED.ps().len() {
                 return None;
             }
             inner.ms

@@ -86,17 +86,29 @@ pub(crate) fn goroutine(w: &mut Writer<'_>, g: &G) {
     }
 }
 
-/// Writes the name of a goroutine that runs on this stream's M, once in a generation.
+/// Writes the name and the labels of a goroutine that runs on this stream's M, once in a generation.
 #[inline]
 fn label(w: &mut Writer<'_>, g: &G) {
-    // SAFETY: N2: it is Running, and the caller is its M or that M's visitor.
-    if let Some(name) = unsafe { g.name() }
-        && g.labelled_in.get() != w.generation()
-    {
+    if g.labelled_in.get() != w.generation() {
         g.labelled_in.set(w.generation());
-        let id = w.string(name);
-        w.event(Ev::GoLabel, &[id]);
+        // SAFETY: N2: it is Running, and the caller is its M or that M's visitor.
+        let (name, labelled) = unsafe { (g.name(), g.labels().is_some()) };
+        if let Some(name) = name {
+            let id = w.string(name);
+            w.event(Ev::GoLabel, &[id]);
+        }
+        if labelled {
+            labels(w, g);
+        }
     }
+}
+
+/// Writes the labels that a goroutine has now, or that it has none. It runs on this stream's M.
+#[cold]
+pub(crate) fn labels(w: &mut Writer<'_>, g: &G) {
+    // SAFETY: N2, as above.
+    let labels = unsafe { g.labels() }.map_or(0, |set| w.string(set.text()));
+    w.extension(Record::Labels { g: g.id(), labels });
 }
 
 /// M takes a P that was idle or handed over. Before `m` counts it as its own.
@@ -119,6 +131,11 @@ pub(crate) fn proc_steal(w: &mut Writer<'_>, p: &P, victim: &M, cause: Cause) {
     let seq = p.trace.next_seq(w.generation());
     w.event(Ev::ProcSteal, &[u64::from(p.id), seq, victim.tid()]);
     w.extension(Record::HandOff { p: u64::from(p.id), cause, from_m: victim.tid() });
+}
+
+/// `m` gives its P to the M that a goroutine is locked to.
+pub(crate) fn locked_thread(w: &mut Writer<'_>, m: &M, p: &P) {
+    w.extension(Record::HandOff { p: u64::from(p.id), cause: Cause::LockedThread, from_m: m.tid() });
 }
 
 /// `g` begins to exist.

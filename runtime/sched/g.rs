@@ -4,6 +4,8 @@
 //!   goroutine. Slots are reused.
 //! - N2: who may touch the cells: the M that runs it (or that M's visitor) while Running; whoever holds SCAN otherwise;
 //!   its maker while Idle.
+//! - N4: `locals`, `locks` and `locked` belong to the goroutine's own code, inside and outside: nobody else touches them
+//!   between its first instruction and its last.
 
 use std::cell::{Cell, UnsafeCell};
 use std::panic::Location;
@@ -15,6 +17,9 @@ use tracer::record::{Fixed, ResourceState, Start};
 use tracer::unwind::Regs;
 
 use crate::prim::prefetch::prefetch;
+use crate::sched::creator::CreatorStack;
+use crate::sched::labels::LabelSet;
+use crate::sched::locals::Locals;
 use crate::sched::m::M;
 use crate::sched::state::StateWord;
 use crate::sched::task::RawTask;
@@ -97,6 +102,8 @@ pub(crate) struct Origin {
     pub(crate) at: &'static Location<'static>,
     /// The goroutine that made it, 0 for a thread.
     pub(crate) creator: u64,
+    /// Where that one stood, if that is remembered (see [`crate::sched::creator`]).
+    pub(crate) stack: Option<&'static CreatorStack>,
 }
 
 /// A goroutine.
@@ -110,6 +117,8 @@ pub(crate) struct G {
     pub(crate) wired: Cell<bool>,
     /// One of the runtime's own, which does not keep a program alive.
     pub(crate) system: Cell<bool>,
+    /// It stays on its M's thread until it says otherwise: `locks` is not 0 (N4).
+    pub(crate) locked: Cell<bool>,
     /// The M that runs it.
     m: AtomicPtr<M>,
     pub(crate) stack: Cell<Option<StackRef>>,
@@ -127,10 +136,15 @@ pub(crate) struct G {
     id: AtomicU64,
     pub(crate) task: Cell<Option<RawTask>>,
     pub(crate) trace: ResourceState,
-    /// The generation in which its name was last written.
+    /// The generation in which its name and labels were last written.
     pub(crate) labelled_in: Cell<u64>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
     pub(crate) origin: Cell<Option<Origin>>,
+    pub(crate) labels: UnsafeCell<Option<Arc<LabelSet>>>,
+    /// Its goroutine-locals (N4); null while it has none.
+    pub(crate) locals: Cell<*mut Locals>,
+    /// How many guards keep it on its thread (N4).
+    pub(crate) locks: Cell<u32>,
 }
 
 const _: () = assert!(std::mem::offset_of!(G, task) == 64 && size_of::<G>() <= 192);
@@ -157,8 +171,12 @@ impl G {
             labelled_in: Cell::new(0),
             wired: Cell::new(false),
             system: Cell::new(false),
+            locked: Cell::new(false),
             name: UnsafeCell::new(None),
             origin: Cell::new(None),
+            labels: UnsafeCell::new(None),
+            locals: Cell::new(std::ptr::null_mut()),
+            locks: Cell::new(0),
         }
     }
 
@@ -259,6 +277,35 @@ impl G {
     pub(crate) unsafe fn name(&self) -> Option<&Arc<str>> {
         // SAFETY: passed on to the caller; the name is written while Idle only.
         unsafe { (*self.name.get()).as_ref() }
+    }
+
+    /// Its labels, if it has any.
+    ///
+    /// # Safety
+    ///
+    /// N2.
+    pub(crate) unsafe fn labels(&self) -> Option<&Arc<LabelSet>> {
+        // SAFETY: passed on to the caller; a running goroutine's labels are written by itself, inside, only.
+        unsafe { (*self.labels.get()).as_ref() }
+    }
+
+    /// Puts other labels in the place of its own, which it gives back.
+    ///
+    /// # Safety
+    ///
+    /// N2, and no reference from [`G::labels`] lives.
+    pub(crate) unsafe fn swap_labels(&self, labels: Option<Arc<LabelSet>>) -> Option<Arc<LabelSet>> {
+        // SAFETY: passed on to the caller.
+        unsafe { std::mem::replace(&mut *self.labels.get(), labels) }
+    }
+
+    /// Where its maker stood when it made it, innermost frame first, if that is remembered.
+    ///
+    /// # Safety
+    ///
+    /// N2.
+    pub(crate) unsafe fn creator_stack(&self) -> Option<&'static [usize]> {
+        self.origin.get()?.stack.map(CreatorStack::pcs)
     }
 
     /// Makes the slot a new goroutine: Dead -> Idle. The caller took it from a free list.

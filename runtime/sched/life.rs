@@ -13,7 +13,7 @@ use crate::sched::outside;
 use crate::sched::p::P;
 use crate::sched::park::Inside;
 use crate::sched::wake::wake_searcher;
-use crate::sched::{SCHED, queue, wired};
+use crate::sched::{SCHED, locals, queue, wired};
 use crate::stack::arena::ARENA;
 use crate::stack::header::StackRef;
 use crate::stack::{CLASSES, Class};
@@ -23,7 +23,12 @@ pub(crate) fn main(g: &'static G) {
     Inside::resumed(g).leave_at_once();
     let task = g.task.take().expect("a goroutine that starts has a task");
     // SAFETY: taken, so once; outside; on the goroutine's stack. It catches panics.
-    unsafe { task.run() };
+    unsafe { task.run(g) };
+    // What a result that was dropped by the goroutine itself has made.
+    locals::end(g);
+    if g.locked.get() {
+        wired::release(g);
+    }
     let inside = Inside::enter().expect("still on the goroutine's stack");
     let m = inside.m();
     let guard = m.slot.acquire_if_on();
@@ -131,7 +136,10 @@ fn bury(m: &'static M, g: &'static G) {
         p.put_stack(stack)
     }
     // SAFETY: N2: the goroutine is dead and its slot on no list.
-    unsafe { *g.name.get() = None };
+    unsafe {
+        *g.name.get() = None;
+        g.swap_labels(None);
+    }
     g.origin.set(None);
     p.free_g(g);
     if wanted {

@@ -10,13 +10,17 @@
 
 pub(crate) mod advance;
 pub(crate) mod border;
+pub(crate) mod creator;
 pub(crate) mod deadlock;
 pub(crate) mod dump;
 pub(crate) mod emit;
 pub(crate) mod find;
 pub(crate) mod foreign;
 pub(crate) mod g;
+pub(crate) mod id;
+pub(crate) mod labels;
 pub(crate) mod life;
+pub(crate) mod locals;
 pub(crate) mod m;
 pub(crate) mod outside;
 pub(crate) mod p;

@@ -16,7 +16,7 @@ use crate::sched::find::{find, start_p};
 use crate::sched::life::execute;
 use crate::sched::m::M;
 use crate::sched::spawn::{self, Settings, spawn};
-use crate::sched::{SCHED, advance, sysmon};
+use crate::sched::{SCHED, advance, creator, sysmon};
 use crate::stack::arena::ARENA;
 use crate::stack::overflow;
 
@@ -44,6 +44,7 @@ const THREADS_DEFAULT: usize = 512;
 pub struct Config {
     gomaxprocs: Option<usize>,
     max_threads: Option<usize>,
+    creator_stacks: bool,
 }
 
 /// What the runtime was started with.
@@ -63,9 +64,16 @@ impl Config {
     }
 
     /// How many threads the runtime may have, at least GOMAXPROCS + 1. Threads beyond GOMAXPROCS are used by
-    /// goroutines in blocking calls.
+    /// goroutines in blocking calls. (Threads that wait together with a goroutine that is locked to them come on top.)
     pub fn max_threads(mut self, n: usize) -> Config {
         self.max_threads = Some(n);
+        self
+    }
+
+    /// Remembers the stack of each call of [`go`](crate::go), not only its place, for reports of who made a goroutine. This
+    /// doubles or triples the price of a spawn. `RT_CREATOR_STACKS=1` in the environment does the same.
+    pub fn creator_stacks(mut self, on: bool) -> Config {
+        self.creator_stacks = on;
         self
     }
 
@@ -134,6 +142,7 @@ impl Config {
             Some(n) => n,
             None => procs_from_environment()?,
         };
+        creator::set(self.creator_stacks || creator::from_environment());
         let max_threads = self.max_threads.unwrap_or(THREADS_DEFAULT.max(procs + 1));
         if max_threads <= procs {
             return Err(format!("max_threads({max_threads}): want more than GOMAXPROCS, which is {procs}"));

@@ -9,9 +9,10 @@ use tracer::unwind::Regs;
 
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, GList, ID_BLOCK, Origin, SLAB};
+use crate::sched::labels::LabelSet;
 use crate::sched::park::{Caller, Inside};
 use crate::sched::task::{self, JoinHandle, RawTask};
-use crate::sched::{queue, run};
+use crate::sched::{creator, queue, run};
 use crate::stack::Class;
 use crate::stack::arena::ARENA;
 
@@ -57,6 +58,7 @@ where
 pub struct Builder {
     name: Option<Arc<str>>,
     stack_size: Option<usize>,
+    labels: Vec<(String, String)>,
 }
 
 impl Builder {
@@ -78,6 +80,13 @@ impl Builder {
         self
     }
 
+    /// Adds a label to those that the goroutine inherits; of two values of a key the last one counts. See
+    /// [`goroutine::with_labels`](crate::goroutine::with_labels).
+    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Builder {
+        self.labels.push((key.into(), value.into()));
+        self
+    }
+
     /// Starts the goroutine.
     ///
     /// # Errors
@@ -92,32 +101,38 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        spawn(self.settings()?, Regs::here(), Location::caller(), f)
+    }
+
+    pub(crate) fn settings(&self) -> io::Result<Settings<'_>> {
         let class = match self.stack_size {
             Some(bytes) => Class::for_bytes(bytes)?,
             None => Class::DEFAULT,
         };
-        spawn(Settings { name: self.name, class, ..Settings::default() }, Regs::here(), Location::caller(), f)
+        Ok(Settings { name: self.name.clone(), class, labels: &self.labels, ..Settings::default() })
     }
 }
 
 /// What a new goroutine is like.
-pub(crate) struct Settings {
+pub(crate) struct Settings<'a> {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) class: Class,
     pub(crate) system: bool,
     /// What the trace calls it; the closure's own type if not given.
     pub(crate) start: Option<&'static Start>,
+    /// Labels besides those that it inherits.
+    pub(crate) labels: &'a [(String, String)],
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { name: None, class: Class::DEFAULT, system: false, start: None }
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Settings { name: None, class: Class::DEFAULT, system: false, start: None, labels: &[] }
     }
 }
 
 /// Makes a goroutine and lets it run.
 pub(crate) fn spawn<F, T>(
-    settings: Settings,
+    settings: Settings<'_>,
     regs: Regs,
     at: &'static Location<'static>,
     f: F,
@@ -131,47 +146,75 @@ where
     }
     let start = settings.start.unwrap_or_else(task::start_of::<F>);
     let (raw, handle) = task::new(f);
-    match Caller::here() {
+    let id = match Caller::here() {
         Caller::Goroutine(inside) => {
+            let me = inside.g();
             let g = inside.m().must_p().new_g();
-            equip(g, settings, raw, Origin { start, at, creator: inside.g().id() });
+            let id = g.id();
+            // SAFETY: N2: it is the caller, inside.
+            let inherited = unsafe { me.labels() };
+            let origin = Origin { start, at, creator: me.id(), stack: creator::of(me, regs) };
+            equip(g, settings, raw, origin, inherited);
             announce(&inside, g, regs);
             queue::submit_next(inside.m(), g);
+            id
         }
         Caller::Thread(_) => {
             run::start_default();
-            from_thread(settings, raw, Origin { start, at, creator: 0 });
+            from_thread(settings, raw, Origin { start, at, creator: 0, stack: None })
         }
         Caller::Machine(_) | Caller::Monitor(_) => unreachable!("nobody is the runtime itself here"),
-    }
-    Ok(handle)
+    };
+    Ok(handle.of(id))
 }
 
 /// Makes one of the runtime's own goroutines, while the runtime is being started.
 pub(crate) fn system(f: fn()) {
     let (raw, _) = task::new(f);
     let settings = Settings { system: true, ..Settings::default() };
-    from_thread(settings, raw, Origin { start: task::start_of::<fn()>(), at: Location::caller(), creator: 0 });
+    let origin = Origin { start: task::start_of::<fn()>(), at: Location::caller(), creator: 0, stack: None };
+    from_thread(settings, raw, origin);
 }
 
-/// Makes a goroutine from a thread without a P.
-fn from_thread(settings: Settings, task: RawTask, origin: Origin) {
+/// Makes a goroutine from a thread without a P, and gives its id.
+fn from_thread(settings: Settings<'_>, task: RawTask, origin: Origin) -> u64 {
     let mut one = GList::new();
     SLAB.take(1, &mut one);
     let g = one.pop_front().expect("the slab gives at least one slot");
-    g.recycle(if settings.system { SYSTEM_ID } else { foreign_id() });
-    equip(g, settings, task, origin);
+    let id = if settings.system { SYSTEM_ID } else { foreign_id() };
+    g.recycle(id);
+    equip(g, settings, task, origin, None);
     // It stays Idle: the M that takes it announces it, since GoCreate needs a P (V3).
     queue::submit_global(g);
+    id
 }
 
-fn equip(g: &'static G, settings: Settings, task: RawTask, origin: Origin) {
+#[inline]
+fn equip(g: &'static G, settings: Settings<'_>, task: RawTask, origin: Origin, inherited: Option<&Arc<LabelSet>>) {
     g.class.set(settings.class);
     g.system.set(settings.system);
     g.task.set(Some(task));
     g.origin.set(Some(origin));
     // SAFETY: N2: the goroutine is Idle and known to its maker only.
-    unsafe { *g.name.get() = settings.name };
+    unsafe {
+        *g.name.get() = settings.name;
+        g.swap_labels(inherited.cloned());
+    }
+    if !settings.labels.is_empty() {
+        label(g, settings.labels);
+    }
+}
+
+/// Labels a goroutine besides what it has inherited.
+#[cold]
+#[inline(never)]
+fn label(g: &'static G, more: &[(String, String)]) {
+    let more: Vec<(&str, &str)> = more.iter().map(|(k, v)| (&**k, &**v)).collect();
+    // SAFETY: N2: the goroutine is Idle and known to its maker only.
+    unsafe {
+        let labels = LabelSet::with(g.labels().map(|l| &**l), &more);
+        g.swap_labels(labels);
+    }
 }
 
 /// Idle -> Runnable, with its event.

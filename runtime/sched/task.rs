@@ -15,16 +15,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracer::record::{Fixed, Start};
 
-use crate::sched::g::Kind;
+use crate::sched::g::{G, Kind};
+use crate::sched::id::Id;
+use crate::sched::locals;
 use crate::sched::park::{Caller, Turn};
-use crate::stack::header::current_g;
 use crate::sync::waiter::WaitList;
 
 /// A task of any type, owned once.
 #[derive(Clone, Copy)]
 pub(crate) struct RawTask {
     data: *const (),
-    run: unsafe fn(*const ()),
+    run: unsafe fn(*const (), &'static G),
 }
 
 struct Task<F, T> {
@@ -40,7 +41,7 @@ enum Stage<F, T> {
 }
 
 /// The part that waiting needs, whatever the type.
-struct Packet {
+pub(crate) struct Packet {
     done: AtomicBool,
     waiters: WaitList,
 }
@@ -70,13 +71,10 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = Arc::new(Task {
-        stage: UnsafeCell::new(Stage::Closure(f)),
-        packet: Packet { done: AtomicBool::new(false), waiters: WaitList::new() },
-    });
+    let task = Arc::new(Task { stage: UnsafeCell::new(Stage::Closure(f)), packet: Packet::new() });
     let handle: Arc<dyn Join<T>> = task.clone();
     let raw = RawTask { data: Arc::into_raw(task).cast(), run: run::<F, T> };
-    (raw, JoinHandle { task: handle })
+    (raw, JoinHandle { task: handle, id: 0 })
 }
 
 impl RawTask {
@@ -84,17 +82,17 @@ impl RawTask {
     ///
     /// # Safety
     ///
-    /// Called once per task, outside the border, on a goroutine's stack.
-    pub(crate) unsafe fn run(self) {
+    /// Called once per task, outside the border, by goroutine `g` on its stack.
+    pub(crate) unsafe fn run(self, g: &'static G) {
         // SAFETY: `data` came with `run` from new(); once, by the caller.
-        unsafe { (self.run)(self.data) }
+        unsafe { (self.run)(self.data, g) }
     }
 }
 
 /// # Safety
 ///
-/// `data` is the raw form of an `Arc<Task<F, T>>` and this consumes it.
-unsafe fn run<F, T>(data: *const ())
+/// `data` is the raw form of an `Arc<Task<F, T>>` and this consumes it. The caller is `g`.
+unsafe fn run<F, T>(data: *const (), g: &'static G)
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
@@ -107,11 +105,10 @@ where
         unreachable!("a task ran twice");
     };
     let result = catch_unwind(AssertUnwindSafe(|| {
-        if let Some(g) = current_g() {
-            g.begin_here();
-        }
+        g.begin_here();
         f()
     }));
+    locals::destroy_all(g);
     // SAFETY: as above; the closure is gone and held no reference to the stage.
     unsafe { *task.stage.get() = Stage::Result(result) };
     task.packet.complete();
@@ -129,7 +126,17 @@ where
 }
 
 impl Packet {
-    fn complete(&self) {
+    pub(crate) fn new() -> Packet {
+        Packet { done: AtomicBool::new(false), waiters: WaitList::new() }
+    }
+
+    /// Whether the result is there; then it is visible (J2).
+    pub(crate) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// The result is there.
+    pub(crate) fn complete(&self) {
         // ORDER: SeqCst; pairs with the load under the lock in wait() (J3); publishes the result (J2).
         self.done.store(true, Ordering::SeqCst);
         // Whoever joins many in order would otherwise be pulled to the front by the first that ends, only to find that the
@@ -137,8 +144,12 @@ impl Packet {
         self.waiters.wake_all(Turn::Last);
     }
 
-    fn wait(&self, caller: Caller) {
-        caller.wait_until(&self.waiters, Fixed::Sync, Kind::GoroutineEnd, || self.done.load(Ordering::SeqCst));
+    /// Waits until the result is there.
+    pub(crate) fn wait(&self) {
+        if !self.is_done() {
+            let done = || self.done.load(Ordering::SeqCst);
+            Caller::here().wait_until(&self.waiters, Fixed::Sync, Kind::GoroutineEnd, done);
+        }
     }
 }
 
@@ -171,9 +182,27 @@ impl<F: Send, T: Send> Join<T> for Task<F, T> {
 /// Dropping the handle detaches the goroutine: it runs on.
 pub struct JoinHandle<T> {
     task: Arc<dyn Join<T>>,
+    id: u64,
 }
 
 impl<T> JoinHandle<T> {
+    /// The same, for the goroutine of this id.
+    #[inline]
+    pub(crate) fn of(self, id: u64) -> JoinHandle<T> {
+        JoinHandle { id, ..self }
+    }
+
+    /// The goroutine's id, which the trace and dumps show.
+    ///
+    /// ```
+    /// let h = rt::go(|| rt::goroutine::id());
+    /// let id = h.id();
+    /// assert_eq!(h.join().unwrap(), Some(id));
+    /// ```
+    pub fn id(&self) -> Id {
+        Id::new(self.id)
+    }
+
     /// Waits until the goroutine has ended and gives its value.
     ///
     /// Works from goroutines and from threads.
@@ -182,22 +211,22 @@ impl<T> JoinHandle<T> {
     ///
     /// The payload of its panic, as [`std::thread::JoinHandle::join`] gives it.
     pub fn join(self) -> std::thread::Result<T> {
-        let packet = self.task.packet();
-        if !packet.done.load(Ordering::Acquire) {
-            packet.wait(Caller::here());
-        }
+        self.task.packet().wait();
         // SAFETY: `done` was seen; `self` is consumed, so this is the only time.
         unsafe { self.task.take() }
     }
 
     /// Whether the goroutine has ended, so that [`join`](JoinHandle::join) would not wait.
     pub fn is_finished(&self) -> bool {
-        self.task.packet().done.load(Ordering::Acquire)
+        self.task.packet().is_done()
     }
 }
 
 impl<T> fmt::Debug for JoinHandle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish_non_exhaustive()
+        f.debug_struct("JoinHandle")
+            .field("id", &self.id)
+            .field("finished", &self.is_finished())
+            .finish_non_exhaustive()
     }
 }

@@ -35,6 +35,8 @@ const BASE: u8 = 1;
 const STEAL: u8 = 2;
 /// The type byte of [`Record::HandOff`].
 const HAND_OFF: u8 = 3;
+/// The type byte of [`Record::Labels`].
+const LABELS: u8 = 4;
 
 /// The string id of the `n`th entry (from 0) of a generation.
 pub const fn id(n: u64) -> u64 {
@@ -113,6 +115,13 @@ pub enum Record {
         /// The M that had it.
         from_m: u64,
     },
+    /// The labels of goroutine `g` are now these; they take the place of those it had.
+    Labels {
+        /// The goroutine.
+        g: u64,
+        /// The id of a string of the generation's table, `{"key": "value", ...}`, or 0 for no labels.
+        labels: u64,
+    },
 }
 
 impl Record {
@@ -120,6 +129,16 @@ impl Record {
         match self {
             Record::Steal { thief_p, victim_p, count } => (STEAL, [thief_p, victim_p, count]),
             Record::HandOff { p, cause, from_m } => (HAND_OFF, [p, cause.code(), from_m]),
+            Record::Labels { g, labels } => (LABELS, [g, labels, 0]),
+        }
+    }
+
+    /// How many arguments a type has; `None` for one that this version does not know.
+    fn args(kind: u8) -> Option<usize> {
+        match kind {
+            STEAL | HAND_OFF => Some(3),
+            LABELS => Some(2),
+            _ => None,
         }
     }
 
@@ -128,6 +147,7 @@ impl Record {
         match kind {
             STEAL => Some(Record::Steal { thief_p: a, victim_p: b, count: c }),
             HAND_OFF => Some(Record::HandOff { p: a, cause: Cause::from_code(b), from_m: c }),
+            LABELS => Some(Record::Labels { g: a, labels: b }),
             _ => None,
         }
     }
@@ -159,7 +179,8 @@ impl Writer {
         }
         let time = time.max(self.last);
         let (kind, args) = record.parts();
-        put_record(&mut self.bytes, kind, time - self.last, &args);
+        let n = Record::args(kind).expect("a type of ours");
+        put_record(&mut self.bytes, kind, time - self.last, &args[..n]);
         self.last = time;
     }
 
@@ -250,14 +271,15 @@ impl Records<'_> {
             (_, None) => return None, // X2
             (_, Some(last)) => last.checked_add(delta)?,
         };
-        let record = if matches!(kind, STEAL | HAND_OFF) {
-            let mut args = [0; 3];
-            for arg in &mut args {
-                *arg = varint::read(body, &mut at)?;
+        let record = match Record::args(kind) {
+            Some(n) => {
+                let mut args = [0; 3];
+                for arg in &mut args[..n] {
+                    *arg = varint::read(body, &mut at)?;
+                }
+                Record::from_parts(kind, args)
             }
-            Record::from_parts(kind, args)
-        } else {
-            None
+            None => None,
         };
         self.pos = pos + bytes;
         self.time = Some(time);
@@ -297,8 +319,9 @@ mod tests {
         assert_eq!(writer.entries().count(), 0);
         let pushed: Vec<(u64, Record)> = (0..500u64)
             .map(|i| {
-                let record = match i % 3 {
+                let record = match i % 4 {
                     0 => steal(i),
+                    3 => Record::Labels { g: i, labels: u64::MAX - i },
                     1 => Record::HandOff { p: i, cause: Cause::from_code(i % 6), from_m: u64::MAX - i },
                     _ => Record::Steal { thief_p: u64::MAX, victim_p: u64::MAX, count: u64::MAX },
                 };

@@ -42,6 +42,8 @@ pub struct Ext {
     pub stolen: u64,
     /// How often a P was handed on, by cause.
     pub hand_offs: BTreeMap<Cause, u64>,
+    /// How often the labels of a goroutine are told.
+    pub labels: u64,
     /// Records of types that this version does not know.
     pub unknown: u64,
     /// Entries that end in something else than a record.
@@ -57,6 +59,7 @@ impl Ext {
                     self.stolen = self.stolen.saturating_add(count);
                 }
                 Ok(Some(Record::HandOff { cause, .. })) => *self.hand_offs.entry(cause).or_default() += 1,
+                Ok(Some(Record::Labels { .. })) => self.labels += 1,
                 Ok(None) => self.unknown += 1,
                 Err(_) => self.malformed += 1,
             }
