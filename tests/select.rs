@@ -213,6 +213,43 @@ fn threads_select_too() {
     });
 }
 
+/// A goroutine sends to a thread with random gaps; a wake-up that got lost would show as a wait without end.
+#[test]
+fn stress_goroutine_to_thread() {
+    let seed = seed();
+    let n: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
+    let (tx, rx) = chan::bounded(0);
+    let receiver = std::thread::spawn(move || {
+        let (mut next, mut longest) = (0, Duration::ZERO);
+        loop {
+            let began = Instant::now();
+            match rx.recv_timeout(Duration::from_secs(60)) {
+                Ok(v) => assert_eq!(v, next, "in order, once each"),
+                Err(chan::RecvTimeoutError::Closed) => break,
+                Err(chan::RecvTimeoutError::Timeout) => panic!("value {next} did not come within a minute"),
+            }
+            next += 1;
+            longest = longest.max(began.elapsed());
+        }
+        (next, longest)
+    });
+    rt::run(move || {
+        let mut rng = Rng::new(seed);
+        for i in 0..n {
+            tx.send(i).unwrap();
+            match rng.below(2_000) {
+                0 => rt::time::sleep(Duration::from_micros(rng.below(200))),
+                1..100 => rt::yield_now(),
+                100..400 => (0..rng.below(500)).for_each(|_| std::hint::spin_loop()),
+                _ => {}
+            }
+        }
+    });
+    let (received, longest) = receiver.join().unwrap();
+    println!("{received} values, the longest wait {longest:?}");
+    assert_eq!(received, n);
+}
+
 /// Chi-square over 2 to 64 cases that are all ready, in any mix with ones that are not.
 #[test]
 fn uniform_among_the_ready() {
