@@ -334,5 +334,8 @@ mod tests {
             assert_eq!(timers.next_ns(), model.iter().map(|m| m.0).min().unwrap_or(u64::MAX));
             assert_eq!(timers.len(), model.len());
         }
+        for (_, a) in model {
+            assert!(a.cancel());
+        }
     }
 }
