@@ -12,8 +12,10 @@
 //! counts, the same buffers, nothing elided (sums and counts are checked). Where a library has no equal, the nearest thing
 //! stands in:
 //!
-//! - tokio's and smol's channels have room for one at least: one stands for none. may's have no bound: a semaphore makes
-//!   one where there is a buffer, and ping-pong and skynet, which cannot run ahead by more than a message each, do without.
+//! - tokio's and smol's channels have room for one at least: one stands for none in ping-pong. In skynet they have room for
+//!   a message of each child; with room for one, smol would take three times as long.
+//! - may's channels have no bound: a semaphore makes one where there is a buffer. In ping-pong and skynet nobody can run
+//!   ahead by more than a message.
 //! - tokio's channel has one receiver; where more receive, it is async-channel's.
 //! - Go has no join handles, so it joins by a wait group; tokio and smol have no wait group, so they count down and notify.
 //! - For plain threads, P is the number of processors that the process may use.

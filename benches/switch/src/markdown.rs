@@ -18,15 +18,25 @@ const END: &str = "<!-- switch: end -->";
 
 /// Writes the tables into a file that has the marks, or into a new one.
 pub fn write(path: &Path, options: &Options, results: &Results, go: Option<&str>) -> Result<(), String> {
+    let text = with_tables(path, &tables(options, results, go))?;
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Whether it has the marks: a question to ask before half an hour of measuring.
+pub fn check(path: &Path) -> Result<(), String> {
+    with_tables(path, "").map(drop)
+}
+
+/// The file's text with these tables.
+fn with_tables(path: &Path, tables: &str) -> Result<String, String> {
     let begin = format!("<!-- switch: {ALLOCATOR_NAME} -->");
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("{begin}\n{END}\n"),
         Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
     };
-    let text = replaced(&text, &begin, &tables(options, results, go))
-        .ok_or_else(|| format!("{} has no lines {begin:?} and {END:?} to write between", path.display()))?;
-    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    replaced(&text, &begin, tables)
+        .ok_or_else(|| format!("{} has no lines {begin:?} and {END:?} to write between", path.display()))
 }
 
 fn replaced(text: &str, begin: &str, new: &str) -> Option<String> {
@@ -52,10 +62,13 @@ impl Row {
 fn tables(options: &Options, results: &Results, go: Option<&str>) -> String {
     let mut text = String::new();
     let go = go.map_or("no Go".into(), |go| go.trim_start_matches("go version ").replacen("go", "Go ", 1));
-    let _ = writeln!(text, "\nMeasured {}, with {ALLOCATOR_NAME}, {} rounds.\n", machine::when(), options.rounds);
+    let _ = writeln!(text, "\nMeasured {}, with {ALLOCATOR_NAME}; rounds: {}.\n", machine::when(), options.rounds);
     let _ = writeln!(text, "- {}", machine::machine());
     let _ = writeln!(text, "- {}; {go}", machine::rustc());
     let _ = writeln!(text, "- {}\n", machine::crates());
+    if let Some(warning) = results.disturbed() {
+        let _ = writeln!(text, "**{warning}**\n");
+    }
     let all: Vec<Row> = options.workloads.iter().flat_map(|&workload| rows_of(workload, options)).collect();
     let mut notes = Notes::default();
     main_table(&mut text, &all, results, &mut notes);

@@ -2,7 +2,7 @@
 
 use crate::ALLOCATOR_NAME;
 use crate::options::Options;
-use crate::results::{Results, figure, rows};
+use crate::results::{Key, Results, figure, rows};
 use crate::rivals::Contender;
 use crate::rivals::golang::Golang;
 use crate::workload::Workload;
@@ -10,7 +10,7 @@ use crate::workload::Workload;
 /// What is compared with what.
 pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("goroutines: median of {} rounds (least .. most); ns are per operation", options.rounds);
+    println!("goroutines: median of rounds (least .. most), {} of them; ns are per operation", options.rounds);
     println!("{cores} cores; allocator of gort and the Rust rivals: {ALLOCATOR_NAME}; seed {}", options.seed);
     match go {
         Some(Ok(go)) => println!("Go: {}", go.version),
@@ -24,6 +24,9 @@ pub fn body(options: &Options, results: &Results) {
     print!("{}", blocks(options, results));
     if options.contenders.contains(&Contender::Gort) {
         table(options, results);
+    }
+    if let Some(warning) = results.disturbed() {
+        println!("\n{warning}");
     }
 }
 
@@ -41,40 +44,51 @@ pub fn blocks(options: &Options, results: &Results) -> String {
     text
 }
 
-/// A line for each column, and one for what is missing.
+/// A line for each column that has a row in tables, and one for what is missing.
 fn lines(results: &Results, workload: Workload, procs: usize, contender: Contender) -> String {
     let mut text = String::new();
     let key = (workload, procs, contender);
-    for (i, column) in workload.spec().columns.iter().enumerate() {
+    for (i, column) in rows(workload) {
         let (Some(all), Some(median)) = (results.sorted(key, i), results.median(key, i)) else { continue };
-        let range = format!("({} .. {})", figure(all[0]), figure(all[all.len() - 1]));
-        let (ours, theirs) = (Contender::Gort, contender);
-        let against = match contender {
-            Contender::Gort => String::new(),
-            _ if i != 0 && !column.compared => String::new(),
-            traced if traced.is_traced() => match results.ratio(workload, procs, i, theirs, ours) {
-                Some(ratio) => format!("{ratio:.2} x untraced"),
-                None => String::new(),
-            },
-            _ => match results.ratio(workload, procs, i, ours, theirs) {
-                Some(ratio) => format!("gort / {} = {ratio:.2}", contender.word()),
-                None => String::new(),
-            },
-        };
         let word = if i == 0 { contender.word() } else { "" };
-        let line = format!("  {word:<12} {:>8}  {range:<22} {:<24} {against}", figure(median), column.unit);
+        let range = format!("({} .. {})", figure(all[0]), figure(all[all.len() - 1]));
+        let also = if i == 0 { told(results, key) } else { String::new() };
+        let against = against(results, key, i).unwrap_or_default();
+        let unit = format!("{}{also}", column.unit);
+        let line = format!("  {word:<12} {:>8}  {range:<22} {unit:<24} {against}", figure(median));
         text.push_str(line.trim_end());
         text.push('\n');
-    }
-    if contender.is_traced()
-        && let Some(bytes) = results.trace_bytes(key)
-    {
-        text.push_str(&format!("  {:<12} {:>8}  bytes of trace per operation\n", "", figure(bytes)));
     }
     if let Some(why) = results.why_not(key) {
         text.push_str(&format!("  {:<12} {:>8}  {why}\n", contender.word(), "-"));
     }
     text
+}
+
+/// The columns that have no line of their own.
+fn told(results: &Results, key: Key) -> String {
+    let mut text = String::new();
+    for (i, column) in key.0.spec().columns.iter().enumerate().skip(1).filter(|(_, column)| !column.compared) {
+        let median = results.median(key, i).map_or("?".into(), figure);
+        text.push_str(&format!(", {median} {}", column.unit));
+    }
+    if key.2.is_traced() {
+        let bytes = results.trace_bytes(key).map_or("?".into(), figure);
+        text.push_str(&format!(", {bytes} bytes"));
+    }
+    text
+}
+
+fn against(results: &Results, (workload, procs, contender): Key, column: usize) -> Option<String> {
+    let (ours, theirs) = (Contender::Gort, contender);
+    if theirs == ours || !workload.spec().columns[column].compared {
+        return None;
+    }
+    Some(if theirs.is_traced() {
+        format!("{:.2} x untraced", results.ratio(workload, procs, column, theirs, ours)?)
+    } else {
+        format!("gort / {} = {:.2}", theirs.word(), results.ratio(workload, procs, column, ours, theirs)?)
+    })
 }
 
 fn table(options: &Options, results: &Results) {

@@ -63,6 +63,16 @@ impl Results {
         there.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
     }
 
+    /// Whether something else has kept the processors busy: one goroutine that never waits should have had one to itself.
+    pub fn disturbed(&self) -> Option<String> {
+        const ENOUGH: f64 = 0.9;
+        let alone = self.samples.keys().filter(|(workload, ..)| matches!(workload, Workload::Yield1 | Workload::Mutex));
+        let busy = alone.filter_map(|&key| self.median(key, 1)).min_by(f64::total_cmp);
+        busy.filter(|&busy| busy < ENOUGH).map(|busy| {
+            format!("THE MACHINE WAS NOT IDLE: a loop that never waits had {:.0} % of a processor.", 100.0 * busy)
+        })
+    }
+
     /// Why somebody who would be expected to has no value, or not one from each round.
     pub fn why_not(&self, key: Key) -> Option<String> {
         if let Some(why) = self.failures.get(&key) {
@@ -155,6 +165,17 @@ mod tests {
         let best = |among: &[Contender]| results(&[2.0], 1.0).best(Workload::PingPong, 1, 0, among);
         assert_eq!(best(&[Contender::May, Contender::Go, Contender::Gort]), Some(Contender::Go));
         assert_eq!(best(&[Contender::May]), None);
+    }
+
+    #[test]
+    fn a_busy_machine_shows() {
+        let loops = |cores| {
+            let mut results = Results::default();
+            results.add((Workload::Mutex, 1, Contender::Std), Ok(vec![6.0, cores]));
+            results.disturbed()
+        };
+        assert!(loops(0.5).is_some_and(|warning| warning.contains("50 %")));
+        assert_eq!(loops(0.99), None);
     }
 
     #[test]

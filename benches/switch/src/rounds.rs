@@ -13,6 +13,7 @@ use std::time::Duration;
 /// Runs the bench and prints the report.
 pub fn run(options: &Options) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
+    options.markdown.as_deref().map_or(Ok(()), markdown::check)?;
     let go = options.contenders.contains(&Contender::Go).then(|| golang::build(options.go.as_deref()));
     report::head(options, go.as_ref());
     let mut results = Results::default();
@@ -118,10 +119,12 @@ fn output(mut command: Command, limit: Duration) -> Result<(std::process::ExitSt
     }
 }
 
-/// The first line that says something, and the one after it, which in a panic is the message.
+/// The first line that says something; of a panic, its message.
 fn gist(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(2).collect();
-    lines.join(" ").chars().take(240).collect()
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let said = if first.contains("panicked at") { lines.next().unwrap_or(first) } else { first };
+    said.chars().take(240).collect()
 }
 
 /// One line that is written over on a terminal; elsewhere only where something begins.
@@ -188,10 +191,8 @@ mod tests {
 
     #[test]
     fn the_gist_is_short() {
-        assert_eq!(
-            gist("\nthread 'main' panicked at x.rs:\n no stack\nnote: more\n"),
-            "thread 'main' panicked at x.rs: no stack"
-        );
+        assert_eq!(gist("\nthread 'main' panicked at x.rs:\n no stack\nnote: more\n"), "no stack");
+        assert_eq!(gist("switch: no such thing\n"), "switch: no such thing");
         assert_eq!(gist(&"x".repeat(1000)).len(), 240);
     }
 }

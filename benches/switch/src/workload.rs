@@ -9,7 +9,7 @@ pub const CROWD: u64 = 1_000;
 pub const BUFFER: usize = 128;
 /// Goroutines that want the contended mutex.
 pub const RIVALRY: u64 = 8;
-/// Children of a node of skynet.
+/// Children of a node of skynet. Where channels have a bound of one at least, there is room for one message of each.
 pub const BRANCHES: u64 = 10;
 /// Goroutines that sleep.
 pub const SLEEPERS: usize = 100_000;

@@ -219,7 +219,7 @@ fn skynet(up: Sender<u64>, number: u64, leaves: u64) {
         if leaves == 1 {
             return up.send(number).await.expect("the parent waits");
         }
-        let (tx, rx) = bounded(1);
+        let (tx, rx) = bounded(BRANCHES as usize);
         let each = leaves / BRANCHES;
         for i in 0..BRANCHES {
             skynet(tx.clone(), number + i * each, each);

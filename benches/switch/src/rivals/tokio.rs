@@ -232,7 +232,7 @@ fn skynet(up: mpsc::Sender<u64>, number: u64, leaves: u64) {
         if leaves == 1 {
             return up.send(number).await.expect("the parent waits");
         }
-        let (tx, mut rx) = mpsc::channel(1);
+        let (tx, mut rx) = mpsc::channel(BRANCHES as usize);
         let each = leaves / BRANCHES;
         for i in 0..BRANCHES {
             skynet(tx.clone(), number + i * each, each);
