@@ -10,7 +10,7 @@ use crate::workload::Workload;
 /// What is compared with what.
 pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("goroutines: median of rounds (least .. most), {} of them; ns are per operation", options.rounds);
+    println!("goroutines: medians (least .. most) of {} round(s); ns are per operation", options.rounds);
     println!("{cores} cores; allocator of gort and the Rust rivals: {ALLOCATOR_NAME}; seed {}", options.seed);
     match go {
         Some(Ok(go)) => println!("Go: {}", go.version),

@@ -78,7 +78,7 @@ impl Results {
         if let Some(why) = self.failures.get(&key) {
             return Some(match self.rounds(key) {
                 0 => format!("fails: {why}"),
-                rounds => format!("fails after {rounds} good rounds: {why}"),
+                rounds => format!("fails in round {}: {why}", rounds + 1),
             });
         }
         match (key.2.part(key.0), &self.no_go) {
