@@ -34,6 +34,7 @@ usage: cargo xtask COMMAND
                                 with files: both readers on these
   go ARGS...                    the go command that conformance uses (installed on first use under target/go)
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)
+  bench publish [ARGS...]       the same with two allocators, and docs/BENCHMARKS.md anew
 
 Checks that run programs keep what those leave behind under target/xtask.
 ";

@@ -3,6 +3,7 @@
 use crate::Step;
 use crate::project;
 use crate::run::Run;
+use std::path::Path;
 
 pub(crate) fn fmt() -> Step {
     Run::cargo(&["fmt", "--all", "--check"])
@@ -65,10 +66,28 @@ pub(crate) fn lto() -> Step {
     Ok("migration tests passed".into())
 }
 
+/// The benches; `publish` runs them with both allocators and writes docs/BENCHMARKS.md.
 pub(crate) fn bench(args: &[String]) -> Step {
+    let Some((_, rest)) = args.split_first().filter(|(first, _)| *first == "publish") else {
+        return switch(&[], args);
+    };
+    let file = project::root().join("docs/BENCHMARKS.md").display().to_string();
+    let with = |own: &[&str]| own.iter().map(|&arg| arg.to_owned()).chain(rest.iter().cloned()).collect::<Vec<_>>();
+    let system = switch(&[], &with(&["--markdown", &file]));
+    // Where the allocator matters.
+    let workloads = "spawn-join,spawn-group,spawn-million,skynet";
+    let mimalloc = switch(&["--features", "mimalloc"], &with(&["--markdown", &file, "--workloads", workloads]));
+    // Ours failing in one place leaves the tables of all others.
+    system.and(mimalloc)?;
+    Ok(format!("wrote {}", project::short(Path::new(&file))))
+}
+
+fn switch(features: &[&str], args: &[String]) -> Step {
     // A Go that conformance has installed is a rival too; the bench says so when there is none.
     let go = project::target()?.join("go");
-    Run::cargo(&["run", "--quiet", "--release", "--package", "gort-switch", "--"])
+    Run::cargo(&["run", "--quiet", "--release", "--package", "gort-switch"])
+        .args(features)
+        .args(["--"])
         .args(args)
         .env_hidden("GORT_GO_DIR", go)
         .status()?;

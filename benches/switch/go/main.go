@@ -6,11 +6,20 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync"
 	"time"
 )
 
-const crowd = 1000
+// As in src/workload.rs.
+const (
+	crowd    = 1_000
+	million  = 1_000_000
+	buffer   = 128
+	rivalry  = 8
+	branches = 10
+	sleepers = 100_000
+	naps     = 10
+	nap      = 100 * time.Millisecond
+)
 
 func main() {
 	flag.String("child", "go", "always go")
@@ -19,85 +28,44 @@ func main() {
 	millis := flag.Int("millis", 100, "least length of the measured run")
 	flag.Parse()
 	runtime.GOMAXPROCS(*procs)
-	run := map[string]func(int){
-		"yield-1":     yields,
-		"yield-1000":  crowdedYields,
-		"spawn-join":  spawns, // No join handles in Go: a wait group.
-		"spawn-group": spawns,
-		"ping-pong":   pingPong,
-		"mutex":       mutex,
+	atLeast := time.Duration(*millis) * time.Millisecond
+	rate := func(run func(int)) func() []float64 {
+		return func() []float64 {
+			_, ns, cores := measure(atLeast, run)
+			return []float64{ns, cores}
+		}
+	}
+	burst := func(run func(int)) func() []float64 {
+		return func() []float64 {
+			run(crowd)
+			_, ns, cores := timed(million, run)
+			return []float64{ns, cores}
+		}
+	}
+	run := map[string]func() []float64{
+		"yield-1":       rate(yields),
+		"yield-1000":    rate(crowdedYields),
+		"spawn-join":    rate(spawns), // No join handles in Go: a wait group.
+		"spawn-group":   rate(spawns),
+		"spawn-million": burst(spawnAll),
+		"ping-pong":     rate(pingPong),
+		"buffered-1x1":  rate(func(n int) { buffered(1, n) }),
+		"buffered-4x4":  rate(func(n int) { buffered(4, n) }),
+		"mutex":         rate(mutex),
+		"mutex-8":       rate(contendedMutex),
+		"skynet":        burst(skynet),
+		"timers":        timers,
+		"memory":        func() []float64 { return parked(million) },
+		"idle":          func() []float64 { return idle(10_000) },
+		"cores": func() []float64 {
+			_, ns, cores := measure(max(atLeast, time.Second), pingPong)
+			return []float64{cores, ns}
+		},
 	}[*workload]
 	if run == nil {
 		fmt.Fprintln(os.Stderr, "no such workload:", *workload)
 		os.Exit(1)
 	}
-	fmt.Println(measure(time.Duration(*millis)*time.Millisecond, run), 0)
-}
-
-// As measure in src/workload.rs.
-func measure(atLeast time.Duration, run func(int)) float64 {
-	for ops := crowd; ; {
-		start := time.Now()
-		run(ops)
-		took := time.Since(start)
-		if took >= atLeast {
-			return float64(took.Nanoseconds()) / float64(ops)
-		}
-		shortBy := min(max(1.2*atLeast.Seconds()/max(took.Seconds(), 1e-9), 1.5), 10)
-		ops = (int(float64(ops)*shortBy) + crowd - 1) / crowd * crowd
-	}
-}
-
-func yields(n int) {
-	for range n {
-		runtime.Gosched()
-	}
-}
-
-func crowdedYields(n int) {
-	var group sync.WaitGroup
-	for range crowd {
-		group.Go(func() { yields(n / crowd) })
-	}
-	group.Wait()
-}
-
-func spawns(n int) {
-	var group sync.WaitGroup
-	for range n / crowd {
-		group.Add(crowd)
-		for range crowd {
-			go group.Done()
-		}
-		group.Wait()
-	}
-}
-
-func pingPong(n int) {
-	ping, pong := make(chan int), make(chan int)
-	go func() {
-		for i := range ping {
-			pong <- i
-		}
-		close(pong)
-	}()
-	for i := range n {
-		ping <- i
-		<-pong
-	}
-	close(ping)
-	<-pong
-}
-
-var locked struct {
-	sync.Mutex
-	count int
-}
-
-func mutex(n int) {
-	for range n {
-		locked.Lock()
-		locked.count++
-		locked.Unlock()
-	}
+	values := fmt.Sprintln(run())
+	fmt.Print(values[1:len(values)-2], "\n") // Without the brackets.
 }

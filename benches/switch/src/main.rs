@@ -1,19 +1,33 @@
-//! What goroutines cost: ours beside may, tokio and Go.
+//! What goroutines cost: ours beside Go, tokio, may, smol, and plain threads.
 //!
-//! For: yield, spawn, channel and mutex changes, and the tracer's price; no figure on these may be quoted without its
-//! rivals' from the same run. Not for: I/O, timers, memory.
+//! For: yield, spawn, channel, mutex and timer changes, memory, idleness, and the tracer's price; no figure on these may
+//! be quoted without its rivals' from the same run. Not for: I/O.
 //!
 //! A run is a number of rounds. Each round starts every contender once for every workload and number of Ps, in random
 //! order, as a child process of its own: frequency, cache and neighbours hit all alike. Shown are medians over the rounds
-//! with the least and the most, and ratios of medians; under 100 ns a ratio between 0.8 and 1.25 is a tie.
+//! with the least and the most, and ratios of medians; a ratio between 0.8 and 1.25 is a tie. A contender that fails or
+//! hangs (it is killed) is not started again in that row, and the row says why.
 //!
-//! What each contender runs is as its own users would write it (see `rivals/`). Where they have no equal, the nearest
-//! thing stands in: tokio's channel has room for one, may's is unbounded (never more than one in it here); Go has no
-//! join handles, so it joins by a wait group; may and tokio have no wait group and sit that workload out.
+//! What each contender runs is as its own users would write it (see `rivals/`), to the same table of workloads: the same
+//! counts, the same buffers, nothing elided (sums and counts are checked). Where a library has no equal, the nearest thing
+//! stands in:
+//!
+//! - tokio's and smol's channels have room for one at least: one stands for none in ping-pong. In skynet they have room for
+//!   a message of each child; with room for one, smol would take three times as long.
+//! - may's channels have no bound: a semaphore makes one where there is a buffer. In ping-pong and skynet nobody can run
+//!   ahead by more than a message.
+//! - tokio's channel has one receiver; where more receive, it is async-channel's.
+//! - Go has no join handles, so it joins by a wait group; tokio and smol have no wait group, so they count down and notify.
+//! - For plain threads, P is the number of processors that the process may use.
 
 mod child;
+mod drive;
+mod machine;
+mod markdown;
 mod options;
+mod probe;
 mod report;
+mod results;
 mod rivals;
 mod rounds;
 mod workload;
@@ -28,9 +42,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const ALLOCATOR_NAME: &str = if cfg!(feature = "mimalloc") {
     "mimalloc"
 } else if cfg!(target_env = "gnu") {
-    "the system's (glibc malloc)"
+    "glibc malloc"
 } else {
-    "the system's"
+    "the system's malloc"
 };
 
 fn main() -> ExitCode {

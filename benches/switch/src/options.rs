@@ -7,20 +7,26 @@ use std::time::Duration;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-What goroutines cost: ours beside may, tokio and Go, in one run.
+What goroutines cost: ours beside Go, tokio, may, smol and plain threads, in one run.
 
 usage: cargo xtask bench [OPTION...]
 
-  --rounds N         rounds of which the median is shown (7)
+  --rounds N         rounds of which the median is shown (7; 3 at most where goroutines are parked)
   --millis N         least length of a measured run (100)
   --procs N,...      numbers of Ps (1,2)
-  --only WORD,...    contenders: gort gort-sink gort-file may tokio go (all)
-  --workloads W,...  yield-1 yield-1000 spawn-join spawn-group ping-pong mutex (all)
+  --only WORD,...    contenders: gort go tokio may smol std parking_lot crossbeam gort-sink gort-file (all)
+  --workloads W,...  yield-1 yield-1000 spawn-join spawn-group spawn-million ping-pong buffered-1x1 buffered-4x4 mutex
+                     mutex-8 skynet timers memory memory-64k idle cores (all)
+  --limit N          seconds after which a child is killed (120)
+  --markdown FILE    also write the tables there, between the marks for this allocator
   --go PATH          the go command (else $GO, the PATH, or the one that conformance installs)
   --seed N           order of the children (from the clock)
 
 With mimalloc in place of the system's allocator:
-  cargo run --release --package gort-switch --features mimalloc
+  cargo run --release --package gort-switch --features mimalloc -- [OPTION...]
+
+docs/BENCHMARKS.md anew, with both allocators, in half an hour:
+  cargo xtask bench publish [OPTION...]
 ";
 
 /// What to do.
@@ -60,6 +66,10 @@ pub struct Options {
     pub contenders: Vec<Contender>,
     /// In what.
     pub workloads: Vec<Workload>,
+    /// After which a child is killed.
+    pub limit: Duration,
+    /// Where the tables go, besides the terminal.
+    pub markdown: Option<PathBuf>,
     /// The go command asked for.
     pub go: Option<PathBuf>,
     /// Seed of the order.
@@ -73,7 +83,9 @@ pub fn parse(args: &[String]) -> Result<Command, String> {
         at_least: Duration::from_millis(100),
         procs: vec![1, 2],
         contenders: Contender::ALL.to_vec(),
-        workloads: Workload::ALL.to_vec(),
+        workloads: Workload::all(),
+        limit: Duration::from_secs(120),
+        markdown: None,
         go: None,
         seed: std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.subsec_nanos().into()),
     };
@@ -90,6 +102,8 @@ pub fn parse(args: &[String]) -> Result<Command, String> {
             "--procs" => options.procs = list(value, |word| number(arg, word))?,
             "--only" => options.contenders = list(value, contender)?,
             "--workloads" => options.workloads = list(value, workload)?,
+            "--limit" => options.limit = Duration::from_secs(number(arg, value)? as u64),
+            "--markdown" => options.markdown = Some(value.into()),
             "--go" => options.go = Some(value.into()),
             "--seed" => options.seed = number(arg, value)? as u64,
             // For the children of a run; not in the help text.
@@ -154,6 +168,14 @@ mod tests {
         let child = parse_words("--child may --workloads mutex --procs 2 --millis 5");
         assert!(matches!(child, Ok(Command::Child(Child { contender: Contender::May, procs: 2, .. }))));
         assert!(parse_words("--child may --workloads mutex").is_err(), "two numbers of Ps");
+    }
+
+    #[test]
+    fn the_help_names_all() {
+        let words = Workload::all().into_iter().map(Workload::word);
+        for word in words.chain(Contender::ALL.map(Contender::word)) {
+            assert!(HELP.split_whitespace().any(|known| known == word), "{word}");
+        }
     }
 
     #[test]

@@ -2,29 +2,16 @@
 
 use crate::ALLOCATOR_NAME;
 use crate::options::Options;
+use crate::results::{Key, Results, figure, rows};
 use crate::rivals::Contender;
 use crate::rivals::golang::Golang;
-use crate::rounds::Key;
 use crate::workload::Workload;
-use std::collections::BTreeMap;
-
-/// What one child measured, per operation.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample {
-    /// Nanoseconds.
-    pub ns: f64,
-    /// Bytes of trace.
-    pub bytes: f64,
-}
-
-/// All that was measured.
-pub type Samples = BTreeMap<Key, Vec<Sample>>;
 
 /// What is compared with what.
 pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("goroutines: ns per operation, median of {} rounds (least .. most)", options.rounds);
-    println!("{cores} cores; allocator of gort, may and tokio: {ALLOCATOR_NAME}; seed {}", options.seed);
+    println!("goroutines: medians (least .. most) of {} round(s); ns are per operation", options.rounds);
+    println!("{cores} cores; allocator of gort and the Rust rivals: {ALLOCATOR_NAME}; seed {}", options.seed);
     match go {
         Some(Ok(go)) => println!("Go: {}", go.version),
         Some(Err(why)) => println!("Go is LEFT OUT: {why}"),
@@ -33,99 +20,103 @@ pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
 }
 
 /// A block for each workload and number of Ps, and a table of ratios.
-pub fn body(options: &Options, samples: &Samples, failures: &BTreeMap<Key, String>) {
-    for &workload in &options.workloads {
-        for &procs in &options.procs {
-            block(workload, procs, samples, failures);
-        }
-    }
+pub fn body(options: &Options, results: &Results) {
+    print!("{}", blocks(options, results));
     if options.contenders.contains(&Contender::Gort) {
-        table(options, samples);
+        table(options, results);
+    }
+    if let Some(warning) = results.disturbed() {
+        println!("\n{warning}");
     }
 }
 
-fn block(workload: Workload, procs: usize, samples: &Samples, failures: &BTreeMap<Key, String>) {
-    println!("\n{workload}, P={procs}");
-    let ours = median_ns(samples.get(&(workload, procs, Contender::Gort)));
-    for contender in Contender::ALL {
-        let key = (workload, procs, contender);
-        if let Some(why) = failures.get(&key) {
-            println!("  {:<10} FAILED: {why}", contender.word());
-        }
-        let Some(measured) = samples.get(&key) else { continue };
-        let ns = sorted(measured.iter().map(|sample| sample.ns));
-        let range = format!("({} .. {})", figure(ns[0]), figure(ns[ns.len() - 1]));
-        let against = match (ours, contender) {
-            (None, _) | (_, Contender::Gort) => String::new(),
-            (Some(ours), traced) if traced.is_traced() => {
-                let bytes = sorted(measured.iter().map(|sample| sample.bytes));
-                format!("{:.2} x untraced, {:.1} bytes", median(&ns) / ours, median(&bytes))
-            }
-            (Some(ours), _) => format!("gort / {} = {:.2}", contender.word(), ours / median(&ns)),
-        };
-        let line = format!("  {:<10} {:>8}  {range:<22} {against}", contender.word(), figure(median(&ns)));
-        println!("{}", line.trim_end());
-    }
-}
-
-fn table(options: &Options, samples: &Samples) {
-    const RIVALS: [Contender; 3] = [Contender::May, Contender::Tokio, Contender::Go];
-    const TRACED: [Contender; 2] = [Contender::GortSink, Contender::GortFile];
-    println!("\nratios of medians: gort / rival (under 1: gort is faster), traced / untraced");
-    print!("{:<32} {:>3} {:>9}", "", "P", "gort ns");
-    RIVALS.iter().chain(&TRACED).for_each(|contender| print!(" {:>9}", contender.word()));
-    println!();
+/// Everything, by workload.
+pub fn blocks(options: &Options, results: &Results) -> String {
+    let mut text = String::new();
     for &workload in &options.workloads {
-        for &procs in &options.procs {
-            let of = |contender: Contender| median_ns(samples.get(&(workload, procs, contender)));
-            let ours = of(Contender::Gort);
-            print!("{workload:<32} {procs:>3} {:>9}", ours.map_or("-".into(), figure));
-            let ratio = |above: Option<f64>, below: Option<f64>| match (above, below) {
-                (Some(above), Some(below)) => format!("{:.2}", above / below),
-                _ => "-".into(),
-            };
-            RIVALS.iter().for_each(|&rival| print!(" {:>9}", ratio(ours, of(rival))));
-            TRACED.iter().for_each(|&traced| print!(" {:>9}", ratio(of(traced), ours)));
-            println!();
+        for procs in workload.procs(&options.procs) {
+            text.push_str(&format!("\n{workload}, P={procs}\n"));
+            for &contender in Contender::ALL.iter().filter(|one| options.contenders.contains(one)) {
+                text.push_str(&lines(results, workload, procs, contender));
+            }
         }
     }
+    text
 }
 
-fn median_ns(samples: Option<&Vec<Sample>>) -> Option<f64> {
-    samples.map(|samples| median(&sorted(samples.iter().map(|sample| sample.ns))))
-}
-
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
-}
-
-/// Of sorted values, at least one.
-fn median(sorted: &[f64]) -> f64 {
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
-}
-
-/// Three digits or so.
-fn figure(ns: f64) -> String {
-    if ns < 100.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(&sorted([3.0, 1.0, 2.0].into_iter())), 2.0);
-        assert_eq!(median(&sorted([4.0, 1.0, 2.0, 3.0].into_iter())), 2.5);
-        assert_eq!(median(&[7.0]), 7.0);
+/// A line for each column that has a row in tables, and one for what is missing.
+fn lines(results: &Results, workload: Workload, procs: usize, contender: Contender) -> String {
+    let mut text = String::new();
+    let key = (workload, procs, contender);
+    for (i, column) in rows(workload) {
+        let (Some(all), Some(median)) = (results.sorted(key, i), results.median(key, i)) else { continue };
+        let word = if i == 0 { contender.word() } else { "" };
+        let range = format!("({} .. {})", figure(all[0]), figure(all[all.len() - 1]));
+        let also = if i == 0 { told(results, key) } else { String::new() };
+        let against = against(results, key, i).unwrap_or_default();
+        let unit = format!("{}{also}", column.unit);
+        let line = format!("  {word:<12} {:>8}  {range:<22} {unit:<24} {against}", figure(median));
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
+    if let Some(why) = results.why_not(key) {
+        text.push_str(&format!("  {:<12} {:>8}  {why}\n", contender.word(), "-"));
+    }
+    text
+}
 
-    #[test]
-    fn figures() {
-        assert_eq!(figure(6.14), "6.1");
-        assert_eq!(figure(1234.5), "1234");
+/// The columns that have no line of their own.
+fn told(results: &Results, key: Key) -> String {
+    let mut text = String::new();
+    for (i, column) in key.0.spec().columns.iter().enumerate().skip(1).filter(|(_, column)| !column.compared) {
+        let median = results.median(key, i).map_or("?".into(), figure);
+        text.push_str(&format!(", {median} {}", column.unit));
+    }
+    if key.2.is_traced() {
+        let bytes = results.trace_bytes(key).map_or("?".into(), figure);
+        text.push_str(&format!(", {bytes} bytes"));
+    }
+    text
+}
+
+fn against(results: &Results, (workload, procs, contender): Key, column: usize) -> Option<String> {
+    let (ours, theirs) = (Contender::Gort, contender);
+    if theirs == ours || !workload.spec().columns[column].compared {
+        return None;
+    }
+    Some(if theirs.is_traced() {
+        format!("{:.2} x untraced", results.ratio(workload, procs, column, theirs, ours)?)
+    } else {
+        format!("gort / {} = {:.2}", theirs.word(), results.ratio(workload, procs, column, ours, theirs)?)
+    })
+}
+
+fn table(options: &Options, results: &Results) {
+    let rivals: Vec<Contender> = Contender::ALL.into_iter().filter(|one| !one.is_ours()).collect();
+    println!("\nratios of medians: gort / rival (under 1: gort takes less), traced / untraced");
+    print!("{:<40} {:>3} {:>9}", "", "P", "gort");
+    rivals.iter().chain(&Contender::TRACED).for_each(|contender| print!(" {:>11}", contender.word()));
+    println!("  target");
+    for &workload in &options.workloads {
+        for procs in workload.procs(&options.procs) {
+            for (i, column) in rows(workload) {
+                let title = if i == 0 { workload.to_string() } else { String::new() };
+                let ours = results.median((workload, procs, Contender::Gort), i);
+                print!("{title:<40} {procs:>3} {:>9}", ours.map_or("-".into(), figure));
+                let ratio = |of, by| match results.ratio(workload, procs, i, of, by).filter(|_| column.compared) {
+                    Some(ratio) => format!("{ratio:.2}"),
+                    None => "-".into(),
+                };
+                rivals.iter().for_each(|&rival| print!(" {:>11}", ratio(Contender::Gort, rival)));
+                Contender::TRACED.iter().for_each(|&traced| print!(" {:>11}", ratio(traced, Contender::Gort)));
+                let target = match results.target(workload, procs, i) {
+                    Some((wanted, Some(true))) => format!("{wanted}: met"),
+                    Some((wanted, Some(false))) => format!("{wanted}: NOT MET"),
+                    Some((wanted, None)) => wanted,
+                    None => String::new(),
+                };
+                println!("  {:<24} {target}", column.unit);
+            }
+        }
     }
 }

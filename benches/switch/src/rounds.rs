@@ -1,110 +1,141 @@
 //! The rounds: every child once in each, in random order.
 
 use crate::options::Options;
-use crate::report::{self, Sample, Samples};
-use crate::rivals::{Contender, golang};
-use crate::workload::Workload;
-use std::collections::BTreeMap;
+use crate::results::{Key, Results};
+use crate::rivals::{Contender, Part, golang};
+use crate::{markdown, report};
 use std::io::{IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// A child that has not ended by then hangs.
-const LIMIT: Duration = Duration::from_secs(120);
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 /// Runs the bench and prints the report.
 pub fn run(options: &Options) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
+    options.markdown.as_deref().map_or(Ok(()), markdown::check)?;
     let go = options.contenders.contains(&Contender::Go).then(|| golang::build(options.go.as_deref()));
     report::head(options, go.as_ref());
-    let go_program = go.as_ref().and_then(|go| go.as_ref().ok()).map(|go| go.program.as_path());
+    let mut results = Results::default();
+    let (go_program, go_version) = match go {
+        Some(Ok(go)) => (Some(go.program), Some(go.version)),
+        Some(Err(why)) => {
+            results.no_go = Some(why.lines().next().unwrap_or_default().to_owned());
+            (None, None)
+        }
+        None => (None, None),
+    };
     let mut children = children(options, go_program.is_some());
     if children.is_empty() {
         return Err("nothing to run".into());
     }
     let mut random = Random(options.seed | 1);
-    let (mut samples, mut failures): (Samples, _) = (Samples::new(), BTreeMap::new());
     for round in 1..=options.rounds {
         random.shuffle(&mut children);
-        for (i, key @ (workload, procs, contender)) in children.iter().enumerate() {
-            progress(&format!("round {round} of {}, child {} of {}", options.rounds, i + 1, children.len()));
-            let program = match (contender, go_program) {
+        for (i, key @ (workload, _, contender)) in children.iter().enumerate() {
+            progress(&format!("round {round} of {}, child {} of {}", options.rounds, i + 1, children.len()), i == 0);
+            if round > workload.spec().rounds_max || results.failures.contains_key(key) {
+                continue;
+            }
+            let program = match (contender, &go_program) {
                 (Contender::Go, Some(program)) => program,
                 _ => &own,
             };
-            match child(program, *workload, *procs, *contender, options.at_least) {
-                Ok(sample) => samples.entry(*key).or_default().push(sample),
-                Err(why) => _ = failures.insert(*key, why),
-            }
+            results.add(*key, child(program, *key, options));
         }
     }
-    progress("");
-    report::body(options, &samples, &failures);
-    match failures.len() {
+    progress("", false);
+    report::body(options, &results);
+    if let Some(path) = &options.markdown {
+        markdown::write(path, options, &results, go_version.as_deref())?;
+    }
+    // A rival that fails is a result; ours is a bug.
+    match results.failures.keys().filter(|(_, _, contender)| contender.is_ours()).count() {
         0 => Ok(()),
-        count => Err(format!("{count} of the children failed; see above")),
+        count => Err(format!("gort failed {count} times; see above")),
     }
 }
-
-/// Who runs what with how many Ps.
-pub type Key = (Workload, usize, Contender);
 
 fn children(options: &Options, has_go: bool) -> Vec<Key> {
     let mut keys = Vec::new();
     for &workload in &options.workloads {
-        for &procs in &options.procs {
+        for procs in workload.procs(&options.procs) {
             let there = options.contenders.iter().filter(|one| **one != Contender::Go || has_go);
-            keys.extend(there.filter(|one| one.takes_part(workload)).map(|&one| (workload, procs, one)));
+            keys.extend(there.filter(|one| one.part(workload) == Part::Takes).map(|&one| (workload, procs, one)));
         }
     }
     keys
 }
 
-fn child(
-    program: &Path,
-    workload: Workload,
-    procs: usize,
-    contender: Contender,
-    at_least: Duration,
-) -> Result<Sample, String> {
-    let mut command = Command::new(PathBuf::from(program));
+/// Runs one child; answers its values.
+fn child(program: &Path, (workload, procs, contender): Key, options: &Options) -> Result<Vec<f64>, String> {
+    let mut command = Command::new(program);
     command.args(["--child", contender.word(), "--workloads", workload.word()]);
-    command.args(["--procs", &procs.to_string(), "--millis", &at_least.as_millis().to_string()]);
-    command.env_remove("GOMAXPROCS").env_remove("GOGC").env_remove("RT_TRACE");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let start = Instant::now();
-    let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
-    let status = loop {
-        match child.try_wait().map_err(|error| format!("cannot wait: {error}"))? {
-            Some(status) => break status,
-            None if start.elapsed() > LIMIT => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("not done after {LIMIT:?}, killed"));
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
-    // A line each, at most a panic's message: the pipes hold it.
-    let (mut stdout, mut stderr) = (String::new(), String::new());
-    let _ = child.stdout.take().map(|mut pipe| pipe.read_to_string(&mut stdout));
-    let _ = child.stderr.take().map(|mut pipe| pipe.read_to_string(&mut stderr));
-    if !status.success() {
-        return Err(format!("{status}: {}", stderr.trim()));
+    command.args(["--procs", &procs.to_string(), "--millis", &options.at_least.as_millis().to_string()]);
+    for variable in ["GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG", "RT_TRACE", "RT_BORDER"] {
+        command.env_remove(variable);
     }
-    let mut numbers = stdout.split_whitespace().map(str::parse::<f64>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(ns)), Some(Ok(bytes))) => Ok(Sample { ns, bytes }),
-        _ => Err(format!("printed {stdout:?}")),
+    let (status, stdout, stderr) = output(command, options.limit)?;
+    if !status.success() {
+        return Err(format!("{status}: {}", gist(&stderr)));
+    }
+    let values: Result<Vec<f64>, _> = stdout.split_whitespace().map(str::parse::<f64>).collect();
+    let count = workload.spec().columns.len() + usize::from(contender.is_traced());
+    match values {
+        Ok(values) if values.len() == count && values.iter().all(|value| value.is_finite()) => Ok(values),
+        _ => Err(format!("prints {:?}", gist(&stdout))),
     }
 }
 
-/// One line that is written over, on a terminal only.
-fn progress(text: &str) {
+/// Its status and what it has written, if it ends in time. Nothing here wakes up meanwhile.
+fn output(mut command: Command, limit: Duration) -> Result<(std::process::ExitStatus, String, String), String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
+    let (mut stdout, mut stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let (done, ended) = channel();
+    let read = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = stdout.read_to_end(&mut text);
+        let _ = done.send(());
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let read_errors = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = stderr.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    // Its output ends with it.
+    let hangs = ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+    if hangs {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|error| format!("cannot wait: {error}"))?;
+    let text = |reader: std::thread::JoinHandle<String>| reader.join().expect("does not panic");
+    let (stdout, stderr) = (text(read), text(read_errors));
+    if hangs { Err(hung(limit, &stderr)) } else { Ok((status, stdout, stderr)) }
+}
+
+fn hung(limit: Duration, stderr: &str) -> String {
+    let said = gist(stderr);
+    let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
+    format!("not done after {limit:?}, killed{said}")
+}
+
+/// The first line that says something; of a panic, its message.
+fn gist(text: &str) -> String {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let said = if first.contains("panicked at") { lines.next().unwrap_or(first) } else { first };
+    said.chars().take(240).collect()
+}
+
+/// One line that is written over on a terminal; elsewhere only where something begins.
+fn progress(text: &str, begins: bool) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{text}");
         let _ = std::io::stderr().flush();
+    } else if begins {
+        eprintln!("{text}");
     }
 }
 
@@ -138,5 +169,33 @@ mod tests {
         assert_ne!(items, (0..100).collect::<Vec<_>>());
         items.sort();
         assert_eq!(items, (0..100).collect::<Vec<_>>());
+    }
+
+    fn shell(script: &str, limit: Duration) -> Result<(std::process::ExitStatus, String, String), String> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        output(command, limit)
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_killed_and_said_so() {
+        let result = shell("exec sleep 1000", Duration::from_millis(500));
+        assert_eq!(result.unwrap_err(), "not done after 500ms, killed");
+        assert_eq!(hung(Duration::from_secs(9), "stuck\n"), "not done after 9s, killed; it said: stuck");
+    }
+
+    #[test]
+    fn a_child_that_floods_its_pipes_ends() {
+        let flood = "i=0; while [ $i -lt 20000 ]; do echo 123456789 >&2; i=$((i+1)); done; echo 7";
+        let (status, stdout, stderr) = shell(flood, Duration::from_secs(600)).unwrap();
+        assert!(status.success());
+        assert_eq!((stdout.as_str(), stderr.len()), ("7\n", 200_000));
+    }
+
+    #[test]
+    fn the_gist_is_short() {
+        assert_eq!(gist("\nthread 'main' panicked at x.rs:\n no stack\nnote: more\n"), "no stack");
+        assert_eq!(gist("switch: no such thing\n"), "switch: no such thing");
+        assert_eq!(gist(&"x".repeat(1000)).len(), 240);
     }
 }

@@ -1,99 +1,224 @@
-//! What is measured, and how one child measures it.
+//! What is measured: the table of workloads.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Goroutines in the crowded yield and in one batch of spawns.
+/// Goroutines in the crowded yield and in one batch of spawns. Numbers of operations are multiples of it.
 pub const CROWD: u64 = 1_000;
+/// Messages that fit into a buffered channel.
+pub const BUFFER: usize = 128;
+/// Goroutines that want the contended mutex.
+pub const RIVALRY: u64 = 8;
+/// Children of a node of skynet. Where channels have a bound of one at least, there is room for one message of each.
+pub const BRANCHES: u64 = 10;
+/// Goroutines that sleep.
+pub const SLEEPERS: usize = 100_000;
+/// How often each of them does.
+pub const NAPS: usize = 10;
+/// For how long: all of them, ideally, for a second.
+pub const NAP: Duration = Duration::from_millis(100);
 
-/// One thing to do many times.
+/// One thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
-    /// One goroutine that yields; nobody else wants to run. Per yield.
+    /// One goroutine that yields; nobody else wants to run.
     Yield1,
-    /// A thousand goroutines that yield. Per yield.
+    /// A thousand goroutines that yield.
     Yield1000,
-    /// Batches of a thousand goroutines that do nothing, each joined by its handle. Per goroutine.
+    /// Batches of a thousand goroutines that do nothing, each joined by its handle.
     SpawnJoin,
     /// The same, joined by one wait group.
     SpawnGroup,
-    /// Two goroutines, two channels without a buffer. Per round trip.
+    /// A million goroutines that do nothing, all spawned before the first is waited for; joined by one wait group.
+    SpawnMillion,
+    /// Two goroutines, two channels without a buffer.
     PingPong,
-    /// One goroutine that locks and unlocks. Per pair.
+    /// A sender, a receiver, a channel with a buffer.
+    Buffered1,
+    /// Four senders, four receivers, a channel with a buffer.
+    Buffered4,
+    /// One goroutine that locks, adds one and unlocks.
     Mutex,
+    /// Eight goroutines that do so, with one mutex and nothing in between.
+    Mutex8,
+    /// A tree of goroutines, ten children a node, that sends the sum of its leaves up through channels without a buffer.
+    Skynet,
+    /// Many goroutines that sleep a few times.
+    Timers,
+    /// A million goroutines that wait for one channel.
+    Memory,
+    /// The same, with stacks of 64 KiB.
+    Memory64K,
+    /// Ten thousand goroutines that wait, and nothing else.
+    Idle,
+    /// Ping-pong of one pair with eight Ps.
+    Cores,
 }
+
+/// How it is measured (see `drive`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Operations, more and more, until a run is long enough.
+    Rate,
+    /// So many operations, once; before them a thousand, which start what a program starts once.
+    Burst(u64),
+    /// Sleeping, once.
+    Sleepers,
+    /// So many that wait, and then do no longer: the memory.
+    Parked(usize),
+    /// So many that wait: the processor time.
+    Idle(usize),
+}
+
+/// With how many Ps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Procs {
+    /// As the command line says.
+    Asked,
+    /// With so many: more would show nothing more, or the number is the point.
+    Fixed(usize),
+}
+
+/// What gort wants to reach.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Target {
+    /// So much of what Go takes.
+    OfGo(f64),
+    /// What std takes on a plain thread; a tie is enough.
+    Std,
+    /// So much at most.
+    AtMost(f64),
+}
+
+/// One figure of a workload.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// The unit.
+    pub unit: &'static str,
+    /// What is wanted.
+    pub target: Option<Target>,
+    /// Whether ratios of it say something, and it has a row in the tables. The first column of a workload always has a row.
+    pub compared: bool,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Spec {
+    /// Whose.
+    pub workload: Workload,
+    /// The word on the command line.
+    pub word: &'static str,
+    /// The words in a report.
+    pub title: &'static str,
+    /// How it is measured.
+    pub kind: Kind,
+    /// With how many Ps.
+    pub procs: Procs,
+    /// Rounds at most; the long ones are steady.
+    pub rounds_max: usize,
+    /// What it tells.
+    pub columns: &'static [Column],
+}
+
+const fn column(unit: &'static str, target: Option<Target>) -> Column {
+    Column { unit, target, compared: true }
+}
+
+const fn told(unit: &'static str) -> Column {
+    Column { unit, target: None, compared: false }
+}
+
+const fn of_go(ratio: f64) -> Column {
+    column("ns", Some(Target::OfGo(ratio)))
+}
+
+/// How many cores were busy.
+const BUSY: Column = told("cores");
+
+const fn spec(
+    workload: Workload,
+    word: &'static str,
+    title: &'static str,
+    kind: Kind,
+    procs: Procs,
+    columns: &'static [Column],
+) -> Spec {
+    let rounds_max = if matches!(kind, Kind::Parked(_) | Kind::Idle(_)) { 3 } else { usize::MAX };
+    Spec { workload, word, title, kind, procs, rounds_max, columns }
+}
+
+/// All of them, in the order of the report.
+#[rustfmt::skip]
+pub const TABLE: [Spec; 16] = {
+    use {Kind::*, Procs::*, Target::*, Workload as W};
+    const MILLION: u64 = 1_000_000;
+    [
+        spec(W::Yield1, "yield-1", "yield, one goroutine", Rate, Asked, &[of_go(0.30), BUSY]),
+        spec(W::Yield1000, "yield-1000", "yield, 1,000 goroutines", Rate, Asked, &[of_go(0.35), BUSY]),
+        spec(W::SpawnJoin, "spawn-join", "spawn + join, batches of 1,000", Rate, Asked, &[of_go(0.30), BUSY]),
+        spec(W::SpawnGroup, "spawn-group", "spawn + wait group, batches of 1,000", Rate, Asked, &[of_go(0.30), BUSY]),
+        spec(W::SpawnMillion, "spawn-million", "spawn a million at once", Burst(MILLION), Asked, &[of_go(0.40), BUSY]),
+        spec(W::PingPong, "ping-pong", "unbuffered ping-pong, round trip", Rate, Asked, &[of_go(0.35), BUSY]),
+        spec(W::Buffered1, "buffered-1x1", "buffered channel (128), 1x1", Rate, Asked, &[of_go(0.60), BUSY]),
+        spec(W::Buffered4, "buffered-4x4", "buffered channel (128), 4x4", Rate, Asked, &[of_go(0.60), BUSY]),
+        spec(W::Mutex, "mutex", "mutex, uncontended", Rate, Fixed(1), &[column("ns", Some(Std)), BUSY]),
+        spec(W::Mutex8, "mutex-8", "mutex, 8 goroutines, short section", Rate, Asked, &[of_go(0.50), BUSY]),
+        spec(W::Skynet, "skynet", "skynet, a million leaves, per leaf", Burst(MILLION), Asked, &[of_go(0.45), BUSY]),
+        spec(W::Timers, "timers", "100,000 sleepers, 10 x 100 ms", Sleepers, Asked, &[
+            column("s", Some(OfGo(0.60))),
+            column("ms late, p99.9", Some(AtMost(20.0))),
+            column("ms late, worst", None),
+        ]),
+        spec(W::Memory, "memory", "a million parked, each", Parked(1_000_000), Fixed(2), &[
+            column("bytes", None),
+            column("RSS 10 s after / before", None),
+        ]),
+        spec(W::Memory64K, "memory-64k", "a million parked on 64 KiB stacks, each", Parked(1_000_000), Fixed(2), &[
+            column("bytes", None),
+            column("RSS 10 s after / before", None),
+        ]),
+        spec(W::Idle, "idle", "10,000 parked, nothing to do", Idle(10_000), Fixed(2), &[told("% of a core")]),
+        spec(W::Cores, "cores", "ping-pong of one pair, GOMAXPROCS=8", Rate, Fixed(8), &[
+            column("cores", None),
+            column("ns", None),
+        ]),
+    ]
+};
 
 impl Workload {
     /// All of them, in the order of the report.
-    pub const ALL: [Workload; 6] = [
-        Workload::Yield1,
-        Workload::Yield1000,
-        Workload::SpawnJoin,
-        Workload::SpawnGroup,
-        Workload::PingPong,
-        Workload::Mutex,
-    ];
+    pub fn all() -> Vec<Workload> {
+        TABLE.iter().map(|spec| spec.workload).collect()
+    }
+
+    /// Its row.
+    pub fn spec(self) -> &'static Spec {
+        static ROWS: [Spec; TABLE.len()] = TABLE;
+        &ROWS[self as usize]
+    }
 
     /// The word on the command line.
     pub fn word(self) -> &'static str {
-        match self {
-            Workload::Yield1 => "yield-1",
-            Workload::Yield1000 => "yield-1000",
-            Workload::SpawnJoin => "spawn-join",
-            Workload::SpawnGroup => "spawn-group",
-            Workload::PingPong => "ping-pong",
-            Workload::Mutex => "mutex",
-        }
+        self.spec().word
     }
 
     /// The workload of a word.
     pub fn of(word: &str) -> Option<Workload> {
-        Workload::ALL.into_iter().find(|workload| workload.word() == word)
+        TABLE.iter().find(|spec| spec.word == word).map(|spec| spec.workload)
+    }
+
+    /// The numbers of Ps to run it with.
+    pub fn procs(self, asked: &[usize]) -> Vec<usize> {
+        match self.spec().procs {
+            Procs::Asked => asked.to_vec(),
+            Procs::Fixed(procs) => vec![procs],
+        }
     }
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Workload::Yield1 => "yield, one goroutine",
-            Workload::Yield1000 => "yield, 1,000 goroutines",
-            Workload::SpawnJoin => "spawn + join, batches of 1,000",
-            Workload::SpawnGroup => "spawn + wait group, 1,000",
-            Workload::PingPong => "ping-pong, round trip",
-            Workload::Mutex => "mutex, uncontended",
-        })
-    }
-}
-
-/// A measured workload.
-#[derive(Debug, Clone, Copy)]
-pub struct Measured {
-    /// Per operation, in the last and longest run.
-    pub ns: f64,
-    /// Operations in all runs, the short ones before it included.
-    pub ops_all: u64,
-}
-
-/// The next number of operations after a run that was too short: what it would have taken, and a little more.
-pub fn next_ops(ops: u64, took: Duration, at_least: Duration) -> u64 {
-    let short_by = 1.2 * at_least.as_secs_f64() / took.as_secs_f64().max(1e-9);
-    // By small steps, so that the last run is warm and not many times too long.
-    let ops = (ops as f64 * short_by.clamp(1.5, 10.0)) as u64;
-    ops.next_multiple_of(CROWD)
-}
-
-/// Runs more and more operations until one run has taken `at_least` so long; that one counts.
-pub fn measure(at_least: Duration, mut run: impl FnMut(u64)) -> Measured {
-    let (mut ops, mut ops_all) = (CROWD, 0);
-    loop {
-        let start = Instant::now();
-        run(ops);
-        let took = start.elapsed();
-        ops_all += ops;
-        if took >= at_least {
-            return Measured { ns: took.as_nanos() as f64 / ops as f64, ops_all };
-        }
-        ops = next_ops(ops, took, at_least);
+        f.pad(self.spec().title)
     }
 }
 
@@ -102,23 +227,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_back() {
-        assert!(Workload::ALL.into_iter().all(|workload| Workload::of(workload.word()) == Some(workload)));
+    fn rows_are_found_by_workload_and_word() {
+        for (i, spec) in TABLE.iter().enumerate() {
+            assert_eq!(spec.workload as usize, i);
+            assert_eq!(Workload::of(spec.workload.word()), Some(spec.workload));
+        }
         assert_eq!(Workload::of("nap"), None);
     }
 
     #[test]
-    fn runs_grow_by_whole_crowds() {
-        let (ms, at_least) = (Duration::from_millis(1), Duration::from_millis(100));
-        assert_eq!(next_ops(1_000, ms, at_least), 10_000);
-        assert_eq!(next_ops(10_000, 99 * ms, at_least), 15_000);
-        assert_eq!(next_ops(1_500, Duration::ZERO, at_least), 15_000);
-    }
-
-    #[test]
-    fn the_last_run_is_long_enough() {
-        let at_least = Duration::from_millis(5);
-        let measured = measure(at_least, |ops| std::thread::sleep(Duration::from_nanos(ops * 100)));
-        assert!(measured.ns >= 100.0 && measured.ops_all > 5_000);
+    fn the_crowd_can_be_shared_out() {
+        assert!(CROWD.is_multiple_of(RIVALRY) && CROWD.is_multiple_of(4));
+        let powers: Vec<u64> = (0..10).map(|exponent| BRANCHES.pow(exponent)).collect();
+        assert!(powers.contains(&CROWD), "skynet's small run is a whole tree");
     }
 }

@@ -18,13 +18,20 @@ pub fn build(asked_for: Option<&Path>) -> Result<Golang, String> {
     let folder = own.parent().unwrap_or(Path::new("."));
     let (go, version) = find(asked_for, folder)?;
     let program = folder.join("switch-go");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("go/main.go");
-    let built = go_command(&go, folder).args(["build", "-o"]).arg(&program).arg(source).output();
+    let built = go_command(&go, folder).args(["build", "-o"]).arg(&program).args(sources()?).output();
     let built = built.map_err(|error| format!("cannot run {}: {error}", go.display()))?;
     if !built.status.success() {
         return Err(format!("go build fails:\n{}", String::from_utf8_lossy(&built.stderr)));
     }
     Ok(Golang { program, version })
+}
+
+/// All files of our program: named one by one, they need no module around them.
+fn sources() -> Result<Vec<PathBuf>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("go");
+    let entries = std::fs::read_dir(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
+    let files = entries.flatten().map(|entry| entry.path());
+    Ok(files.filter(|file| file.extension().is_some_and(|extension| extension == "go")).collect())
 }
 
 fn find(asked_for: Option<&Path>, folder: &Path) -> Result<(PathBuf, String), String> {

@@ -1,27 +1,40 @@
 //! Who takes part. One file per library, which alone names it.
 
+pub mod crossbeam;
 pub mod golang;
 pub mod gort;
 pub mod may;
+pub mod parking_lot;
+pub mod smol;
+pub mod stdlib;
+pub mod threads;
 pub mod tokio;
 
-use crate::workload::Workload;
+use crate::workload::{Kind, Workload};
 
 /// A library, ours in three states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Contender {
     /// Ours, the tracer off.
     Gort,
+    /// The language.
+    Go,
+    /// The crate tokio, multi-threaded, all drivers on.
+    Tokio,
+    /// The crate may: stackful coroutines.
+    May,
+    /// The crate smol: its executor, with async-channel, async-lock and async-io.
+    Smol,
+    /// std on plain threads.
+    Std,
+    /// parking_lot on plain threads.
+    ParkingLot,
+    /// crossbeam-channel on plain threads.
+    Crossbeam,
     /// Ours, traced to a sink that counts and discards.
     GortSink,
     /// Ours, traced to a file.
     GortFile,
-    /// The crate may: stackful coroutines.
-    May,
-    /// The crate tokio, multi-threaded, all drivers on.
-    Tokio,
-    /// The language.
-    Go,
 }
 
 /// Where a trace goes.
@@ -33,20 +46,51 @@ pub enum Sink {
     File,
 }
 
+/// Whether a contender has something to run in a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It runs.
+    Takes,
+    /// It would be expected to, and cannot.
+    Cannot(&'static str),
+    /// Nobody would expect it to.
+    Absent,
+}
+
 impl Contender {
     /// All of them, in the order of the report.
-    pub const ALL: [Contender; 6] =
-        [Contender::Gort, Contender::May, Contender::Tokio, Contender::Go, Contender::GortSink, Contender::GortFile];
+    pub const ALL: [Contender; 10] = [
+        Contender::Gort,
+        Contender::Go,
+        Contender::Tokio,
+        Contender::May,
+        Contender::Smol,
+        Contender::Std,
+        Contender::ParkingLot,
+        Contender::Crossbeam,
+        Contender::GortSink,
+        Contender::GortFile,
+    ];
+    /// The other Rust libraries with tasks of their own.
+    pub const LIBRARIES: [Contender; 3] = [Contender::Tokio, Contender::May, Contender::Smol];
+    /// Those on plain threads. P is for them the number of processors that the process may use.
+    pub const THREADS: [Contender; 3] = [Contender::Std, Contender::ParkingLot, Contender::Crossbeam];
+    /// Ours, with the tracer on.
+    pub const TRACED: [Contender; 2] = [Contender::GortSink, Contender::GortFile];
 
     /// The word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Contender::Gort => "gort",
+            Contender::Go => "go",
+            Contender::Tokio => "tokio",
+            Contender::May => "may",
+            Contender::Smol => "smol",
+            Contender::Std => "std",
+            Contender::ParkingLot => "parking_lot",
+            Contender::Crossbeam => "crossbeam",
             Contender::GortSink => "gort-sink",
             Contender::GortFile => "gort-file",
-            Contender::May => "may",
-            Contender::Tokio => "tokio",
-            Contender::Go => "go",
         }
     }
 
@@ -55,13 +99,35 @@ impl Contender {
         Contender::ALL.into_iter().find(|contender| contender.word() == word)
     }
 
+    /// Ours, in any state.
+    pub fn is_ours(self) -> bool {
+        self == Contender::Gort || self.is_traced()
+    }
+
     /// Ours, with the tracer on.
     pub fn is_traced(self) -> bool {
-        matches!(self, Contender::GortSink | Contender::GortFile)
+        Contender::TRACED.contains(&self)
     }
 
     /// Whether it has something to run there.
-    pub fn takes_part(self, workload: Workload) -> bool {
-        !(workload == Workload::SpawnGroup && matches!(self, Contender::May | Contender::Tokio))
+    pub fn part(self, workload: Workload) -> Part {
+        use Workload::*;
+        match (self, workload) {
+            (Contender::Go, Memory64K) => {
+                Part::Cannot("its stacks begin at 2 KiB and grow: there is no size to choose")
+            }
+            (Contender::Tokio | Contender::Smol, Memory64K) => Part::Cannot("its tasks have no stacks"),
+            (Contender::Std, PingPong | Buffered1 | Mutex | Mutex8) => Part::Takes,
+            (Contender::Std, Buffered4) => Part::Cannot("its channels have one receiver"),
+            (Contender::ParkingLot, Mutex | Mutex8) => Part::Takes,
+            (Contender::Crossbeam, PingPong | Buffered1 | Buffered4) => Part::Takes,
+            (Contender::Std | Contender::ParkingLot | Contender::Crossbeam, _) => Part::Absent,
+            (Contender::GortSink | Contender::GortFile, Cores) => Part::Absent,
+            (Contender::GortSink | Contender::GortFile, _) => match workload.spec().kind {
+                Kind::Rate | Kind::Burst(_) => Part::Takes,
+                Kind::Sleepers | Kind::Parked(_) | Kind::Idle(_) => Part::Absent,
+            },
+            (Contender::Gort | Contender::Go | Contender::Tokio | Contender::May | Contender::Smol, _) => Part::Takes,
+        }
     }
 }

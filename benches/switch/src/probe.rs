@@ -1,0 +1,77 @@
+//! What the process takes of the machine. The only unsafe code of the bench: two calls to the system.
+
+use std::time::Duration;
+
+/// Processor time of all threads of this process, so far.
+pub fn cpu_time() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec to write to.
+    let failed = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut now) };
+    assert_eq!(failed, 0, "no clock of processor time");
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Memory, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Resident pages.
+    pub resident: u64,
+    /// Page tables.
+    pub tables: u64,
+}
+
+impl Memory {
+    /// All told.
+    pub fn all(self) -> u64 {
+        self.resident + self.tables
+    }
+}
+
+/// What this process has now.
+pub fn memory() -> Memory {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    let bytes = |key| kib(&status, key).expect("Linux tells") * 1024;
+    Memory { resident: bytes("VmRSS:"), tables: bytes("VmPTE:") }
+}
+
+fn kib(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Keeps this process to the first so many of its processors: what GOMAXPROCS is to goroutines, for threads.
+pub fn confine(procs: usize) {
+    // SAFETY: a set of processors is plain bits, of which none is a valid value.
+    let (mut all, mut some): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: `all` is a set of the size that is said.
+    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&all), &mut all) };
+    assert_eq!(failed, 0, "cannot ask for the processors");
+    let cpus = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: below CPU_SETSIZE.
+    for cpu in cpus.filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &all) }).take(procs) {
+        // SAFETY: as above.
+        unsafe { libc::CPU_SET(cpu, &mut some) };
+    }
+    // SAFETY: `some` is a set of the size that is said.
+    let failed = unsafe { libc::sched_setaffinity(0, size_of_val(&some), &some) };
+    assert_eq!(failed, 0, "cannot choose processors");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_status() {
+        assert_eq!(kib("VmPeak:\t 9 kB\nVmRSS:\t     123 kB\n", "VmRSS:"), Some(123));
+        assert_eq!(kib("VmRSS:\n", "VmPTE:"), None);
+        assert!(memory().resident > 0);
+    }
+
+    #[test]
+    fn work_takes_processor_time() {
+        let before = cpu_time();
+        let sum: u64 = (0..5_000_000_u64).map(std::hint::black_box).sum();
+        assert!(cpu_time() > before, "{sum}");
+    }
+}
