@@ -23,7 +23,7 @@ fn smoke() {
         assert_eq!(rt::go(|| "value").join().unwrap(), "value");
         let h = rt::go(|| ());
         wait_for("it ends", || h.is_finished());
-        assert_eq!(format!("{h:?}"), "JoinHandle { finished: true, .. }");
+        assert_eq!(format!("{h:?}"), format!("JoinHandle {{ id: {}, finished: true, .. }}", h.id()));
         h.join().unwrap();
         // What it captures and what it gives back may be large.
         let large = [7u8; 4000];
