@@ -33,6 +33,7 @@ programs!(
     own_stop,
     own_start,
     maps_run_out,
+    main_stays_locked,
 );
 
 /// A little of everything, so that a trace has something in it.
@@ -687,5 +688,32 @@ fn mappings_run_out() {
     for procs in ["1", "2"] {
         let ended = program("maps_run_out", &[("RT_STACK_GUARD", "mprotect"), ("GOMAXPROCS", procs)]);
         print!("{}", ended.expect_code(0).stdout);
+    }
+}
+
+// Guards that are never dropped.
+
+/// A main function that leaves its thread locked, and one that panics over it, harm nobody that comes afterwards.
+fn main_stays_locked() {
+    std::panic::set_hook(Box::new(|_| {}));
+    for round in 0..20 {
+        rt::run(|| std::mem::forget((rt::lock_os_thread(), rt::lock_os_thread())));
+        let payload = catch_unwind(|| {
+            rt::run(|| {
+                let _guard = rt::lock_os_thread();
+                std::mem::forget(rt::lock_os_thread());
+                rt::yield_now();
+                panic!("while locked");
+            })
+        });
+        assert_eq!(message(&*payload.unwrap_err()), "while locked", "round {round}");
+        rt::run(work);
+    }
+}
+
+#[test]
+fn locks_end_with_their_goroutine() {
+    for procs in ["1", "2", "8"] {
+        program("main_stays_locked", &[("GOMAXPROCS", procs)]).expect_code(0).expect_no_stderr("gort:");
     }
 }

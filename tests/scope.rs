@@ -265,14 +265,19 @@ fn settings() {
 fn names_in_the_trace() {
     #[inline(never)]
     fn waits_in_scope(rx: &rt::chan::Receiver<()>) {
-        let _ = std::hint::black_box(rx.recv());
+        while std::hint::black_box(rx.recv()).is_ok() {}
     }
     let (_, trace) = traced("names", || {
         let (tx, rx) = bounded(0);
         rt::scope(|s| {
-            s.go(|| waits_in_scope(&rx));
-            rt::time::sleep(Duration::from_millis(2));
-            tx.send(()).unwrap();
+            let rx = &rx;
+            s.go(move || waits_in_scope(rx));
+            // So often that it has waited at least once.
+            for _ in 0..50 {
+                rt::time::sleep(Duration::from_micros(500));
+                tx.send(()).unwrap();
+            }
+            drop(tx);
         });
     });
     let mut starts = Vec::new();

@@ -1,9 +1,9 @@
 //! Where goroutines were made: the stack of each `go`, when the program asks for it.
 //!
 //! The place of the call is always known. Its callers cost a walk of the stack (5 ns per frame) and a look-up under a
-//! lock, 100 to 300 ns together where a spawn takes 130, so they are remembered only on request: `RT_CREATOR_STACKS=1` or
-//! [`Config::creator_stacks`](crate::Config::creator_stacks). (A trace has them in any case, with each goroutine's
-//! creation.)
+//! lock that all spawns share: a quarter more for a spawn from a shallow stack on one P, more from a deep one. So they are
+//! remembered only on request: `RT_CREATOR_STACKS=1` or
+//! [`Config::creator_stacks`](crate::Config::creator_stacks). (A trace has them in any case, with each goroutine's creation.)
 //!
 //! - CS1: a stack, once remembered, is never freed or changed: a goroutine and whoever prints it hold plain references.
 //! - CS2: equal stacks are remembered once, and at most [`STACKS_MAX`] of them. A program has as many as it has ways to a

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::prim::say::say;
 use crate::sched::life::stackless;
 use crate::sched::m::M;
+use crate::sched::sysmon::all_idle;
 use crate::sched::{SCHED, dump, foreign, wired};
 use crate::stack::arena::ARENA;
 
@@ -107,8 +108,7 @@ impl Stillness {
             let inner = SCHED.inner.lock();
             let seat = &inner.poller;
             let idle = inner.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some());
-            let idle_ps = SCHED.searchers.idle_ps() as usize;
-            if idle + wired::waiting() != inner.ms || idle_ps != SCHED.ps().len() {
+            if idle + wired::waiting() != inner.ms || !all_idle() {
                 return None;
             }
             inner.ms

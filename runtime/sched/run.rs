@@ -70,8 +70,8 @@ impl Config {
         self
     }
 
-    /// Remembers the stack of each call of [`go`](crate::go), not only its place, for reports of who made a goroutine. This
-    /// doubles or triples the price of a spawn. `RT_CREATOR_STACKS=1` in the environment does the same.
+    /// Remembers the stack of each call of [`go`](crate::go), not only its place, for reports of who made a goroutine. A spawn
+    /// then walks its stack, up to 32 frames at 5 ns, and takes a lock. `RT_CREATOR_STACKS=1` in the environment does the same.
     pub fn creator_stacks(mut self, on: bool) -> Config {
         self.creator_stacks = on;
         self

@@ -126,7 +126,8 @@ fn backstop(now: u64) {
     }
 }
 
-fn all_idle() -> bool {
+/// Whether nobody has a P.
+pub(crate) fn all_idle() -> bool {
     SCHED.searchers.idle_ps() as usize == SCHED.ps().len()
 }
 
