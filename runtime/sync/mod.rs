@@ -9,5 +9,5 @@ pub(crate) mod race;
 mod wait_group;
 pub(crate) mod waiter;
 
-pub use mutex::{Mutex, MutexGuard};
+pub use mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use wait_group::WaitGroup;
