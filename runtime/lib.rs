@@ -47,6 +47,8 @@ pub mod context;
 #[cfg(not(loom))]
 mod coro;
 #[cfg(not(loom))]
+mod future;
+#[cfg(not(loom))]
 mod sched;
 #[cfg(not(loom))]
 mod stack;
@@ -71,11 +73,16 @@ mod sched {
 #[allow(dead_code)]
 mod sync {
     mod lock_word;
+    mod permits;
     mod race;
+    mod rw_word;
+    mod wake_word;
 }
 
 #[cfg(not(loom))]
 pub use context::Context;
+#[cfg(not(loom))]
+pub use future::{block_on, spawn_future};
 #[cfg(not(loom))]
 pub use sched::outside::blocking;
 #[cfg(not(loom))]

@@ -28,3 +28,9 @@ impl RawLock {
         unsafe { self.0.unlock() }
     }
 }
+
+impl Default for RawLock {
+    fn default() -> RawLock {
+        RawLock::new()
+    }
+}
