@@ -109,7 +109,7 @@ impl Permits {
     /// (M1).
     pub(crate) fn settle(&self, left: usize, queued: bool) {
         // ORDER: Release; pairs with the Acquire in try_take().
-        self.0.store(left * ONE | usize::from(queued), Ordering::Release);
+        self.0.store((left * ONE) | usize::from(queued), Ordering::Release);
     }
 }
 
