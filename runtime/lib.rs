@@ -48,6 +48,8 @@ pub mod context;
 #[cfg(not(loom))]
 mod coro;
 #[cfg(not(loom))]
+mod future;
+#[cfg(not(loom))]
 pub mod goroutine;
 #[cfg(not(loom))]
 mod local;
@@ -80,11 +82,16 @@ mod sched {
 #[allow(dead_code)]
 mod sync {
     mod lock_word;
+    mod permits;
     mod race;
+    mod rw_word;
+    mod wake_word;
 }
 
 #[cfg(not(loom))]
 pub use context::Context;
+#[cfg(not(loom))]
+pub use future::{block_on, spawn_future};
 #[cfg(not(loom))]
 pub use os_thread::{OsThreadGuard, lock_os_thread};
 #[cfg(not(loom))]

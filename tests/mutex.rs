@@ -8,10 +8,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::ThreadId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{Actor, Rng, Started, busy, everywhere, scaled, seed, traced, wait_for};
-use rt::sync::Mutex;
+use common::{Actor, HangGuard, Rng, Started, busy, everywhere, scaled, seed, traced, wait_for};
+use rt::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 /// Something that only one at a time may touch, and that tells when it is not so. Its count is not atomic on purpose.
 #[derive(Default)]
@@ -425,5 +425,124 @@ fn drop_at_the_end_of_a_thread() {
         drop(held);
         rt::blocking(|| thread.join()).unwrap();
         assert_eq!(*m.lock(), 2);
+    });
+}
+
+#[test]
+fn time_outs() {
+    traced("time_outs", || {
+        let short = Duration::from_millis(4);
+        for actor in Actor::BOTH {
+            let m = Arc::new(Mutex::new(0));
+            let tries = || {
+                let m = m.clone();
+                actor
+                    .start(move || {
+                        let began = Instant::now();
+                        let first = m.try_lock_for(short).map(|mut n| *n += 1).is_some();
+                        let second = m.try_lock_until(Instant::now() + short).map(|mut n| *n += 1).is_some();
+                        assert!(first || began.elapsed() >= short, "gave up after {:?}", began.elapsed());
+                        (first, second)
+                    })
+                    .join()
+            };
+            assert_eq!(tries(), (true, true));
+            let held = m.lock();
+            assert_eq!(tries(), (false, false));
+            assert!(m.try_lock_for(Duration::ZERO).is_none());
+            drop(held);
+            assert_eq!(tries(), (true, true));
+            assert!(m.try_lock_for(Duration::ZERO).is_some() && m.try_lock_until(Instant::now()).is_some());
+            assert_eq!(m.try_lock_for(Duration::MAX).map(|n| *n), Some(4));
+        }
+    });
+}
+
+/// Those who run out of time at the moment at which they are woken leave nobody behind.
+#[test]
+fn stress_time_outs() {
+    everywhere("stress_time_outs", || {
+        let seed = seed();
+        traced("stress_time_outs", move || {
+            let (actors, each) = (16, scaled(3000, 300));
+            let shared = Arc::new((Mutex::new(()), Exclusive::default()));
+            let running: Vec<_> = (0..actors)
+                .map(|a| {
+                    let shared = shared.clone();
+                    let mut rng = Rng::new(seed ^ a as u64);
+                    Actor::mixed(usize::from(a % 4 == 0)).start(move || {
+                        let mut got = 0;
+                        for _ in 0..each {
+                            let limit = Duration::from_micros(rng.below(100));
+                            let held = match rng.below(4) {
+                                // These would wait for ever for a wake-up that was lost.
+                                0 => Some(shared.0.lock()),
+                                1 => shared.0.try_lock_until(Instant::now() + limit),
+                                _ => shared.0.try_lock_for(limit),
+                            };
+                            let Some(held) = held else { continue };
+                            got += 1;
+                            shared.1.alone(|| match rng.below(16) {
+                                0 | 1 => rt::yield_now(),
+                                2 => busy(Duration::from_micros(20)),
+                                3 => rt::time::sleep(Duration::from_micros(50)),
+                                _ => {}
+                            });
+                            drop(held);
+                        }
+                        got
+                    })
+                })
+                .collect();
+            let got: usize = running.into_iter().map(Started::join).sum();
+            // SAFETY: all have ended.
+            assert_eq!(unsafe { *shared.1.count.get() }, got);
+            println!("{got} of {} got it", actors * each);
+            assert!(shared.0.try_lock().is_some());
+        });
+    });
+}
+
+/// Sixty-four goroutines that do nothing else.
+#[test]
+fn stress_many_turns() {
+    let _guard = HangGuard::new("stress_many_turns");
+    let (goroutines, each) = (64, scaled(1_000_000, 10_000));
+    let began = Instant::now();
+    let turns = rt::run(move || {
+        let m = Arc::new(Mutex::new(0usize));
+        let running: Vec<_> = (0..goroutines)
+            .map(|_| {
+                let m = m.clone();
+                rt::go(move || (0..each).for_each(|_| *m.lock() += 1))
+            })
+            .collect();
+        running.into_iter().for_each(|h| h.join().unwrap());
+        Arc::into_inner(m).unwrap().into_inner()
+    });
+    assert_eq!(turns, goroutines * each);
+    println!("{turns} turns in {:?}", began.elapsed());
+}
+
+#[test]
+fn map_a_guard() {
+    traced("map_a_guard", || {
+        let m = Arc::new(Mutex::new((1, [2, 3])));
+        let array = MutexGuard::map(m.lock(), |v| &mut v.1);
+        assert_eq!(format!("{array:?}"), "[2, 3]");
+        let mut last = MappedMutexGuard::map(array, |a| &mut a[1]);
+        *last += 1;
+        assert_eq!(format!("{last}"), "4");
+        assert!(m.try_lock().is_none());
+        let theirs = m.clone();
+        let waiting = rt::go(move || *theirs.lock());
+        rt::yield_now();
+        drop(last);
+        assert_eq!(waiting.join().unwrap(), (1, [2, 4]));
+        // A panic on the way unlocks.
+        let mapped = catch_unwind(AssertUnwindSafe(|| {
+            let _guard = MutexGuard::map(m.lock(), |_| -> &mut i32 { resume_unwind(Box::new("no part")) });
+        }));
+        assert!(mapped.is_err() && m.try_lock().is_some());
     });
 }

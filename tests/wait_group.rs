@@ -135,6 +135,54 @@ fn stress_add_from_zero_again() {
 }
 
 #[test]
+fn wait_timeout() {
+    everywhere("wait_timeout", || {
+        traced("wait_timeout", || {
+            let short = Duration::from_millis(4);
+            for actor in Actor::BOTH {
+                let wg = WaitGroup::new();
+                let waits = |time: Duration| {
+                    let wg = wg.clone();
+                    actor.start(move || {
+                        let began = Instant::now();
+                        let zero = wg.wait_timeout(time);
+                        assert!(zero || began.elapsed() >= time);
+                        zero
+                    })
+                };
+                assert!(waits(short).join() && waits(Duration::ZERO).join());
+                wg.add(1);
+                assert!(!waits(short).join() && !waits(Duration::ZERO).join());
+                let waiting = waits(Duration::from_secs(80));
+                for _ in 0..10 {
+                    rt::yield_now();
+                }
+                wg.done();
+                assert!(waiting.join() && waits(short).join());
+            }
+            // Many who leave, and some who stay.
+            let wg = WaitGroup::new();
+            wg.add(1);
+            let leaving: Vec<_> = (0..40)
+                .map(|i| {
+                    let wg = wg.clone();
+                    Actor::mixed(usize::from(i % 8 == 0)).start(move || match i % 4 {
+                        0 => wg.wait(),
+                        _ => {
+                            wg.wait_timeout(Duration::from_micros(20 * i as u64));
+                        }
+                    })
+                })
+                .collect();
+            rt::time::sleep(Duration::from_micros(400));
+            wg.done();
+            leaving.into_iter().for_each(Started::join);
+            assert!(wg.wait_timeout(Duration::ZERO));
+        });
+    });
+}
+
+#[test]
 fn panic_is_done() {
     traced("panic_is_done", || {
         let wg = WaitGroup::new();

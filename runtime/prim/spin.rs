@@ -102,3 +102,9 @@ mod tests {
         assert_eq!(unsafe { *counter.1.get() }, 4 * n);
     }
 }
+
+impl Default for RawLock {
+    fn default() -> RawLock {
+        RawLock::new()
+    }
+}

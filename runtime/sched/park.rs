@@ -276,6 +276,55 @@ impl Caller {
         }
     }
 
+    /// As [`Caller::wait`], unless `publish` answers that the wait is over before it began; then nobody knows of the node.
+    pub(crate) fn wait_unless(&self, node: &Node, wait: Wait, publish: impl FnOnce() -> bool) {
+        match self {
+            // K3
+            Caller::Goroutine(inside) => inside.park(wait, |_, _| !publish()),
+            Caller::Thread(v) => {
+                if !publish() {
+                    v.thread.sleep_until(|| node.is_woken());
+                }
+            }
+            Caller::Machine(_) | Caller::Monitor(_) => unreachable!("the runtime itself does not wait"),
+        }
+    }
+
+    /// Waits in one list, until `until_ns` on CLOCK_MONOTONIC at most. The caller holds the list's lock; `enlist` puts the node
+    /// on the list, `publish` lets go of the lock, and `leave` takes it again and the node off, if the time was up. Answers
+    /// the node's outcome, or `None` if the time was up.
+    pub(crate) fn wait_in(
+        &self,
+        until_ns: Option<u64>,
+        wait: Wait,
+        enlist: impl FnOnce(&Node),
+        publish: impl FnOnce(),
+        leave: impl FnOnce(&Node),
+    ) -> Option<u32> {
+        if until_ns.is_none() {
+            let node = Node::new(self.waiter());
+            enlist(&node);
+            self.wait(&node, wait, publish);
+            return Some(node.outcome.get());
+        }
+        let ending = Ending::new(self.waiter());
+        let node = Node::of(&ending, 0);
+        enlist(&node);
+        if self.race(&ending, until_ns, wait, publish) == TIME_UP {
+            // Z2
+            leave(&node);
+            return None;
+        }
+        Some(node.outcome.get())
+    }
+
+    /// Leaves the runtime without giving others a turn.
+    pub(crate) fn leave_at_once(self) {
+        if let Caller::Goroutine(inside) = self {
+            inside.leave_at_once();
+        }
+    }
+
     /// Waits for an end that several could bring about: the nodes that `publish` makes visible (as in [`Caller::wait`]), and the time
     /// `until_ns` on CLOCK_MONOTONIC. Answers who has won. Before the nodes and the ending go, the caller MUST take the nodes off
     /// under the locks that `publish` lets go of (Z2).

@@ -152,18 +152,28 @@ mod loom_tests {
     }
 
     fn lock(m: &Model, me: usize) {
+        assert!(lock_for(m, me, usize::MAX));
+    }
+
+    /// Waits so many times at most; answers whether it locked.
+    fn lock_for(m: &Model, me: usize, waits: usize) -> bool {
         if m.word.try_lock() {
-            return;
+            return true;
         }
         m.word.contend();
-        loop {
+        for left in (0..=waits).rev() {
             {
                 let mut list = m.list.lock().unwrap();
                 if m.word.try_lock_any() {
-                    return;
+                    return true;
                 }
+                if left == 0 {
+                    return false;
+                }
+                // Once more, without having waited.
                 if !m.word.mark_waiting() {
-                    continue;
+                    drop(list);
+                    return lock_for(m, me, left);
                 }
                 list.push(me);
             }
@@ -173,6 +183,7 @@ mod loom_tests {
                 woken = m.woken[me].1.wait(woken).unwrap();
             }
         }
+        unreachable!("the last turn returns")
     }
 
     fn unlock(m: &Model) {
@@ -194,15 +205,45 @@ mod loom_tests {
         }
     }
 
+    fn model() -> Arc<Model> {
+        Arc::new(Model {
+            word: LockWord::new(),
+            list: Mutex::new(Vec::new()),
+            woken: [(Mutex::new(false), Condvar::new()), (Mutex::new(false), Condvar::new())],
+            owned: UnsafeCell::new(0),
+        })
+    }
+
+    /// One that was woken and then runs out of time: it may leave if the lock is held, and the other, who waits without a limit,
+    /// must get it all the same.
+    #[test]
+    fn loom_lock_word_woken_and_out_of_time() {
+        loom::model(|| {
+            let m = model();
+            lock(&m, 0);
+            let threads = [0, 1].map(|me| {
+                let m = m.clone();
+                thread::spawn(move || {
+                    let locked = if me == 0 { lock_for(&m, me, 1) } else { lock_for(&m, me, usize::MAX) };
+                    if locked {
+                        m.owned.with_mut(|p| unsafe { *p += 1 });
+                        unlock(&m);
+                    }
+                    locked
+                })
+            });
+            unlock(&m);
+            let locked = threads.map(|t| t.join().unwrap());
+            assert!(locked[1]);
+            assert!(m.word.try_lock());
+            assert_eq!(m.owned.with(|p| unsafe { *p }), locked.iter().filter(|l| **l).count() as u32);
+        });
+    }
+
     #[test]
     fn loom_lock_word_two_threads() {
         loom::model(|| {
-            let m = Arc::new(Model {
-                word: LockWord::new(),
-                list: Mutex::new(Vec::new()),
-                woken: [(Mutex::new(false), Condvar::new()), (Mutex::new(false), Condvar::new())],
-                owned: UnsafeCell::new(0),
-            });
+            let m = model();
             let other = {
                 let m = m.clone();
                 thread::spawn(move || {

@@ -8,11 +8,15 @@
 //! - X3: a waiter that has waited for more than [`STARVING_MS`] is handed the lock directly, and newcomers queue behind it. So
 //!   nobody waits for ever (Go's starvation mode).
 //! - X4: a waiter that lost the race goes back to the front.
+//! - X5: a waiter leaves for lack of time only if it was not woken, or if it was and then, under the list's lock, found the lock
+//!   held: the holder's unlock wakes the next. So the wake-up that it had does not get lost.
 
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
 use tracer::clock;
 use tracer::record::Fixed;
@@ -21,7 +25,8 @@ use crate::prim::spin::RawLock;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::park::Caller;
 use crate::sync::lock_word::{LockWord, Unlocked};
-use crate::sync::waiter::{Node, Nodes};
+use crate::sync::waiter::{Node, Nodes, Waiter};
+use crate::time;
 
 /// After so many milliseconds a waiter is handed the lock (X3).
 const STARVING_MS: u64 = 1;
@@ -53,7 +58,7 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
-struct Raw {
+pub(super) struct Raw {
     word: LockWord,
     lock: RawLock,
     waiting: UnsafeCell<Nodes>,
@@ -75,23 +80,40 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl Raw {
-    const fn new() -> Raw {
+    pub(super) const fn new() -> Raw {
         Raw { word: LockWord::new(), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
     }
 
+    /// Takes the lock if it is free and nobody was woken for it: the fast half of [`Raw::lock_slow`].
+    #[inline]
+    pub(super) fn lock_fast(&self) -> bool {
+        self.word.try_lock()
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(super) fn try_lock(&self) -> bool {
+        self.word.try_lock_any()
+    }
+
+    /// Waits for the lock until `until_ns` on CLOCK_MONOTONIC at most; answers whether it was taken. The wait is for `object`.
     #[cold]
-    fn lock_slow(&self) {
+    pub(super) fn lock_slow(&self, until_ns: Option<u64>, kind: Kind, object: usize) -> bool {
         let caller = Caller::here();
         let began = clock::ticks();
         let patience = clock::ticks_per_ms() * STARVING_MS;
+        let wait = Wait { reason: Fixed::Sync, kind, object };
         let mut first_time = true;
         self.word.contend();
         loop {
+            let late = until_ns.is_some_and(|until| until <= clock::mono_ns());
             self.lock.lock();
-            if self.word.try_lock_any() {
+            let locked = self.word.try_lock_any();
+            // X5
+            if locked || late {
                 // SAFETY: locked above.
                 unsafe { self.lock.unlock() };
-                return;
+                return locked;
             }
             // X1
             if !self.word.mark_waiting() {
@@ -99,27 +121,37 @@ impl Raw {
                 unsafe { self.lock.unlock() };
                 continue;
             }
-            let node = Node::new(caller.waiter());
             let starving = !first_time && clock::ticks() - began > patience;
-            node.slot.set(std::ptr::without_provenance_mut(usize::from(starving)));
-            // SAFETY: the lock is held; the node stays here until it is taken off.
-            unsafe {
-                let waiting = &mut *self.waiting.get();
-                // X4
-                if first_time { waiting.push_back(&node) } else { waiting.push_front(&node) }
-            }
-            first_time = false;
-            let wait = Wait { reason: Fixed::Sync, kind: Kind::Mutex, object: std::ptr::from_ref(self) as usize };
+            let enlist = |node: &Node| {
+                node.slot.set(std::ptr::without_provenance_mut(usize::from(starving)));
+                // SAFETY: the lock is held; the node stays where it is until it is taken off.
+                unsafe {
+                    let waiting = &mut *self.waiting.get();
+                    // X4
+                    if first_time { waiting.push_back(node) } else { waiting.push_front(node) }
+                }
+            };
             // SAFETY: locked above; unlocked once, by this closure.
-            caller.wait(&node, wait, || unsafe { self.lock.unlock() });
-            if node.outcome.get() == HANDED {
-                return;
+            match caller.wait_in(until_ns, wait, enlist, || unsafe { self.lock.unlock() }, |node| self.leave(node)) {
+                // X5: it was not woken.
+                None => return false,
+                Some(HANDED) => return true,
+                Some(_) => first_time = false,
             }
         }
     }
 
+    fn leave(&self, node: &Node) {
+        self.lock.lock();
+        // SAFETY: the lock is held, and let go of once.
+        unsafe {
+            (*self.waiting.get()).remove(node);
+            self.lock.unlock();
+        }
+    }
+
     #[inline]
-    fn unlock(&self) {
+    pub(super) fn unlock(&self) {
         match self.word.unlock() {
             Unlocked::Done => {}
             how => self.unlock_slow(how),
@@ -128,6 +160,20 @@ impl Raw {
 
     #[cold]
     fn unlock_slow(&self, how: Unlocked) {
+        if let Some(w) = self.unlock_to_waiter(how) {
+            Caller::here().wake(w);
+        }
+    }
+
+    /// Unlocks, for a caller that is in the runtime; answers whom to wake.
+    pub(super) fn unlock_inside(&self) -> Option<Waiter> {
+        match self.word.unlock() {
+            Unlocked::Done => None,
+            how => self.unlock_to_waiter(how),
+        }
+    }
+
+    fn unlock_to_waiter(&self, how: Unlocked) -> Option<Waiter> {
         self.lock.lock();
         // SAFETY: the lock is held.
         let waiting = unsafe { &mut *self.waiting.get() };
@@ -146,9 +192,7 @@ impl Raw {
         });
         // SAFETY: locked above.
         unsafe { self.lock.unlock() };
-        if let Some(w) = waiter {
-            Caller::here().wake(w);
-        }
+        waiter
     }
 }
 
@@ -170,8 +214,8 @@ impl<T: ?Sized> Mutex<T> {
     /// A goroutine that locks a mutex it holds waits for ever.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if !self.raw.word.try_lock() {
-            self.raw.lock_slow();
+        if !self.raw.lock_fast() {
+            self.lock_slow(None);
         }
         MutexGuard { mutex: self, _not_send: PhantomData }
     }
@@ -180,7 +224,38 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         // Not `then_some`: a guard that is made and dropped would unlock somebody else's lock.
-        if self.raw.word.try_lock_any() { Some(MutexGuard { mutex: self, _not_send: PhantomData }) } else { None }
+        if self.raw.try_lock() { Some(MutexGuard { mutex: self, _not_send: PhantomData }) } else { None }
+    }
+
+    /// Takes the lock, waiting for it for a limited time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let m = rt::sync::Mutex::new(1);
+    /// let held = m.lock();
+    /// assert!(m.try_lock_for(Duration::from_millis(2)).is_none());
+    /// drop(held);
+    /// assert!(m.try_lock_for(Duration::from_millis(2)).is_some());
+    /// ```
+    pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
+        self.try_lock_until_ns(|| time::after_ns(timeout))
+    }
+
+    /// Takes the lock, waiting for it until a point in time.
+    pub fn try_lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, T>> {
+        self.try_lock_until_ns(|| time::at_ns(deadline))
+    }
+
+    fn try_lock_until_ns(&self, until_ns: impl FnOnce() -> u64) -> Option<MutexGuard<'_, T>> {
+        if self.raw.lock_fast() || self.lock_slow(Some(until_ns())) {
+            return Some(MutexGuard { mutex: self, _not_send: PhantomData });
+        }
+        None
+    }
+
+    #[cold]
+    fn lock_slow(&self, until_ns: Option<u64>) -> bool {
+        self.raw.lock_slow(until_ns, Kind::Mutex, std::ptr::from_ref(&self.raw) as usize)
     }
 
     /// The value, through the only reference there is.
@@ -205,6 +280,8 @@ impl<T> From<T> for Mutex<T> {
 }
 
 /// The right to use a [`Mutex`]'s value; dropping it unlocks.
+///
+/// It is tied to the goroutine (or thread) that locked, not to the thread under it.
 #[must_use = "a guard that is dropped at once unlocks at once"]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
@@ -213,6 +290,38 @@ pub struct MutexGuard<'a, T: ?Sized> {
 
 // SAFETY: a shared guard gives shared access to the value only.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// The mutex.
+    pub(super) fn mutex(guard: &MutexGuard<'a, T>) -> &'a Mutex<T> {
+        guard.mutex
+    }
+
+    /// Unlocks, for a caller that is in the runtime; answers whom to wake.
+    pub(super) fn unlock_inside(guard: MutexGuard<'a, T>) -> Option<Waiter> {
+        let mutex = guard.mutex;
+        std::mem::forget(guard);
+        mutex.raw.unlock_inside()
+    }
+
+    /// A guard of a part of the value.
+    ///
+    /// ```
+    /// use rt::sync::{Mutex, MutexGuard};
+    /// let m = Mutex::new((1, "one"));
+    /// let mut number = MutexGuard::map(m.lock(), |pair| &mut pair.0);
+    /// *number += 1;
+    /// drop(number);
+    /// assert_eq!(*m.lock(), (2, "one"));
+    /// ```
+    pub fn map<U: ?Sized>(guard: MutexGuard<'a, T>, part: impl FnOnce(&mut T) -> &mut U) -> MappedMutexGuard<'a, U> {
+        let mut guard = guard;
+        let value = NonNull::from(part(&mut guard));
+        let raw = &guard.mutex.raw;
+        std::mem::forget(guard);
+        MappedMutexGuard { raw, value, _value: PhantomData }
+    }
+}
 
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     #[inline]
@@ -246,6 +355,69 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 }
 
 impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// The right to use a part of a [`Mutex`]'s value, from [`MutexGuard::map`]; dropping it unlocks.
+#[must_use = "a guard that is dropped at once unlocks at once"]
+pub struct MappedMutexGuard<'a, T: ?Sized> {
+    raw: &'a Raw,
+    value: NonNull<T>,
+    /// Invariant, and not Send.
+    _value: PhantomData<&'a mut T>,
+}
+
+// SAFETY: a shared guard gives shared access to the value only.
+unsafe impl<T: ?Sized + Sync> Sync for MappedMutexGuard<'_, T> {}
+
+impl<'a, T: ?Sized> MappedMutexGuard<'a, T> {
+    /// A guard of a part of the part.
+    pub fn map<U: ?Sized>(
+        guard: MappedMutexGuard<'a, T>,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedMutexGuard<'a, U> {
+        let mut guard = guard;
+        let value = NonNull::from(part(&mut guard));
+        let raw = guard.raw;
+        std::mem::forget(guard);
+        MappedMutexGuard { raw, value, _value: PhantomData }
+    }
+}
+
+impl<T: ?Sized> Drop for MappedMutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.raw.unlock();
+    }
+}
+
+impl<T: ?Sized> Deref for MappedMutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: it was made from an exclusive reference that the guard's lock covers.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MappedMutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above; the guard is borrowed exclusively.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MappedMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for MappedMutexGuard<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

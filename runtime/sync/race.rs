@@ -166,4 +166,58 @@ mod loom_tests {
             }
         });
     }
+
+    /// One notification, two who wait for it, the first with a time limit that runs out at that moment: exactly one of them is
+    /// notified, whatever the order.
+    #[test]
+    fn loom_race_notification_goes_to_one() {
+        loom::model(|| {
+            let seat = || Arc::new((Race::new(), Mutex::new(false), Condvar::new()));
+            let (first, second) = (seat(), seat());
+            let list = Arc::new(Mutex::new(vec![first.clone(), second.clone()]));
+            let wake = |s: &(Race, Mutex<bool>, Condvar)| {
+                *s.1.lock().unwrap() = true;
+                s.2.notify_one();
+            };
+            let notifier = {
+                let list = list.clone();
+                thread::spawn(move || {
+                    let taken = {
+                        let mut l = list.lock().unwrap();
+                        // Z1
+                        loop {
+                            if l.is_empty() {
+                                break None;
+                            }
+                            let s = l.remove(0);
+                            if s.0.win(0) {
+                                break Some(s);
+                            }
+                        }
+                    };
+                    wake(&taken.expect("the second cannot leave"));
+                })
+            };
+            let timer = {
+                let first = first.clone();
+                thread::spawn(move || {
+                    if first.0.win(TIME_UP) {
+                        wake(&first);
+                    }
+                })
+            };
+            let mut woken = first.1.lock().unwrap();
+            while !*woken {
+                woken = first.2.wait(woken).unwrap();
+            }
+            drop(woken);
+            // Z2
+            list.lock().unwrap().retain(|s| !Arc::ptr_eq(s, &first));
+            notifier.join().unwrap();
+            timer.join().unwrap();
+            let notified = [&first, &second].iter().filter(|s| s.0.winner() == Some(0)).count();
+            assert_eq!(notified, 1);
+            assert_eq!(*second.1.lock().unwrap(), first.0.winner() == Some(TIME_UP));
+        });
+    }
 }

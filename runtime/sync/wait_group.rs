@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tracer::record::Fixed;
 use tracer::unwind::Regs;
@@ -13,6 +14,7 @@ use crate::sched::park::{Caller, Turn};
 use crate::sched::spawn::{Settings, spawn};
 use crate::sched::task::{JoinHandle, start_of};
 use crate::sync::waiter::WaitList;
+use crate::time;
 
 /// A counter that can be waited for: Go's `sync.WaitGroup`.
 ///
@@ -87,11 +89,32 @@ impl WaitGroup {
 
     /// Waits until the counter is zero.
     pub fn wait(&self) {
-        if self.inner.count.load(Ordering::Acquire) == 0 {
-            return;
+        if !self.is_zero() {
+            self.wait_slow(None);
         }
-        let zero = || self.inner.count.load(Ordering::Acquire) == 0;
-        Caller::here().wait_until(&self.inner.waiters, Fixed::Sync, Kind::WaitGroup, zero);
+    }
+
+    /// Waits until the counter is zero, for a limited time; answers whether it was.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let wg = rt::sync::WaitGroup::new();
+    /// wg.add(1);
+    /// assert!(!wg.wait_timeout(Duration::from_millis(2)));
+    /// wg.done();
+    /// assert!(wg.wait_timeout(Duration::from_millis(2)));
+    /// ```
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.is_zero() || self.wait_slow(Some(time::after_ns(timeout)))
+    }
+
+    fn is_zero(&self) -> bool {
+        self.inner.count.load(Ordering::Acquire) == 0
+    }
+
+    fn wait_slow(&self, until_ns: Option<u64>) -> bool {
+        let zero = || self.is_zero();
+        Caller::here().wait_until_time(&self.inner.waiters, until_ns, Fixed::Sync, Kind::WaitGroup, zero)
     }
 
     /// Starts a goroutine that counts: adds one, runs `f`, and is done, also when `f` panics.

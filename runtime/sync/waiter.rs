@@ -3,7 +3,8 @@
 //! - Q1: a node lies on its waiter's stack. It is on at most one list, and comes off under that list's lock, by whoever will
 //!   wake it, or by its waiter, who leaves. From [`Node::finish`]'s store on, the node of a thread may be gone; a goroutine's lives
 //!   until it is readied.
-//! - Q2: a list's lock is held for a few pointer moves; nothing is woken and no user code runs under it (B5).
+//! - Q2: a list's lock is held for a few pointer moves; nothing is woken and no user code runs under it (B5). (One who waits
+//!   for a condition lets go of his mutex under it, and that may wake somebody: see [`crate::sync::condvar`].)
 //! - Q4: where several could end a wait, its nodes share an [`Ending`]: [`Nodes::pop_front`] gives only nodes whose race
 //!   (see [`crate::sync::race`]) it has won. A node that lost is off the list, and its waiter finds that out under the lock.
 
@@ -162,7 +163,17 @@ impl Nodes {
     /// Takes off the first node whose wait the caller may end (Q4); it stays alive until [`Node::finish`].
     #[inline]
     pub(crate) fn pop_front<'a>(&mut self) -> Option<&'a Node> {
+        self.pop_front_if(|_| true)
+    }
+
+    /// As [`Nodes::pop_front`], unless it is the turn of a node that `fits` refuses.
+    #[inline]
+    pub(crate) fn pop_front_if<'a>(&mut self, fits: impl Fn(&Node) -> bool) -> Option<&'a Node> {
         loop {
+            // SAFETY: nodes on the list are alive (Q1).
+            if !fits(unsafe { self.head?.as_ref() }) {
+                return None;
+            }
             let node = self.take_head()?;
             if node.win() {
                 return Some(node);
@@ -276,29 +287,65 @@ impl WaitList {
     /// Wakes the first `most` who wait if `done`, which runs under the list's lock; answers how many.
     pub(crate) fn wake(&self, turn: Turn, most: usize, done: impl FnOnce() -> bool) -> usize {
         self.lock.lock();
-        let mut taken = Nodes::new();
-        let mut count = 0;
+        let mut taken = Taken::new();
         if done() {
             // SAFETY: the lock is held.
-            let nodes = unsafe { &mut *self.nodes.get() };
-            while count < most
-                && let Some(node) = nodes.pop_front()
-            {
-                // Its wait is the caller's to end: nobody else looks at the node.
-                // SAFETY: just taken off, and alive until finish().
-                unsafe { taken.push_back(node) };
-                count += 1;
-            }
+            taken.take(unsafe { &mut *self.nodes.get() }, most);
         }
         // SAFETY: locked above.
         unsafe { self.lock.unlock() };
-        if count == 0 {
-            return 0;
+        let count = taken.len();
+        taken.wake(turn);
+        count
+    }
+}
+
+/// Nodes that were taken off a list under its lock, to be woken when it is let go. MUST be woken.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Taken {
+    nodes: Nodes,
+    len: usize,
+}
+
+impl Taken {
+    pub(crate) const fn new() -> Taken {
+        Taken { nodes: Nodes::new(), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds a node that [`Nodes::pop_front`] gave: its wait is the caller's to end.
+    pub(crate) fn push(&mut self, node: &Node) {
+        // SAFETY: it is on no list, nobody else looks at it, and its waiter waits until finish() (Q1).
+        unsafe { self.nodes.push_back(node) };
+        self.len += 1;
+    }
+
+    /// Adds the first `most` of a list, whose lock the caller holds.
+    pub(crate) fn take(&mut self, from: &mut Nodes, most: usize) {
+        let most = self.len.saturating_add(most);
+        while self.len < most
+            && let Some(node) = from.pop_front()
+        {
+            self.push(node);
         }
-        let caller = Caller::here();
-        while let Some(node) = taken.take_head() {
+    }
+
+    /// Wakes them all, in order.
+    pub(crate) fn wake(self, turn: Turn) {
+        if self.len != 0 {
+            self.wake_by(&Caller::here(), turn);
+        }
+    }
+
+    /// As [`Taken::wake`], by a caller that is in the runtime already.
+    pub(crate) fn wake_by(mut self, caller: &Caller, turn: Turn) {
+        // Their races were won when they were taken.
+        while let Some(node) = self.nodes.take_head() {
             caller.wake_in(node.finish(), turn);
         }
-        count
     }
 }
