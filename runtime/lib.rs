@@ -74,7 +74,7 @@ mod sync {
 #[cfg(not(loom))]
 pub use sched::outside::blocking;
 #[cfg(not(loom))]
-pub use sched::run::{Config, gomaxprocs, run};
+pub use sched::run::{Config, gomaxprocs, run, set_gomaxprocs};
 #[cfg(not(loom))]
 pub use sched::spawn::{Builder, go};
 #[cfg(not(loom))]

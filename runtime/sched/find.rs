@@ -12,6 +12,7 @@ use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
 use crate::prim::say::say;
+use crate::sched::calls;
 use crate::sched::SCHED;
 use crate::sched::emit;
 use crate::sched::g::{G, GList, Kind, Wait};
@@ -39,9 +40,17 @@ pub(crate) fn find(m: &'static M) -> Found {
     loop {
         if m.p().is_none() {
             sleep(m, own);
+            calls::leave(m);
         }
         if !world_runs() {
             world::stop_here(m);
+            if m.p().is_none() {
+                // It was taken away. A searcher that has none ends its search, and looks once more before it sleeps (I2).
+                if let Some(s) = own.searching.take() {
+                    SCHED.searchers.give_up(s);
+                }
+                continue;
+            }
         }
         if let Some(found) = find_once(m, own) {
             if let Some(s) = own.searching.take() {
@@ -83,19 +92,36 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     if p.timers.next_ns() != u64::MAX && (own.tick.is_multiple_of(8) || !p.has_work()) {
         run_timers(m, p);
     }
+    if own.tick.is_multiple_of(8) {
+        run_timers_of_away_ps(m);
+    }
     if let Some(g) = p.take_next() {
         return Some((g, false));
     }
     if let Some(g) = p.take_front() {
         return Some((g, true));
     }
-    if let Some(g) = SCHED.global.pop_batch(p, SCHED.ps().len()) {
+    if let Some(g) = SCHED.global.pop_batch(p, SCHED.gomaxprocs()) {
         if p.has_work() {
             wake_searcher();
         }
         return Some((g, true));
     }
+    run_timers_of_away_ps(m);
+    if let Some(g) = p.take_front() {
+        return Some((g, true));
+    }
     search(m, own).map(|g| (g, true))
+}
+
+/// The timers of Ps that are away are everybody's (X3).
+#[inline]
+fn run_timers_of_away_ps(m: &'static M) {
+    for p in SCHED.away_ps() {
+        if p.timers.next_ns() != u64::MAX {
+            run_timers(m, p);
+        }
+    }
 }
 
 /// Looks at other Ps, for a while.
@@ -264,12 +290,14 @@ fn sleep(m: &'static M, own: &mut Own) {
                 inner.idle_ms.push(m);
             }
             drop(inner);
+            calls::leave(m);
             wake_poller_for_timers();
             sleep_on_parker(m);
         } else {
             inner.poller.occupied = true;
             inner.poller.sleeper = Some(m);
             drop(inner);
+            calls::leave(m);
             sleep_in_poller(patience);
             leave_poller(m);
         }

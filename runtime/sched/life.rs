@@ -173,8 +173,13 @@ fn feed_stackless(class: Class, stacks: usize) {
 #[inline]
 pub(crate) fn share_stacks(p: &P) {
     if stackless() != 0 {
-        feed_stackless(Class::DEFAULT, p.drain_stacks());
+        give_stacks(p);
     }
+}
+
+/// The stacks that `p` keeps are for everybody. The caller holds the P (P2).
+pub(crate) fn give_stacks(p: &P) {
+    feed_stackless(Class::DEFAULT, p.drain_stacks());
 }
 
 /// Goroutines that wait for a stack.

@@ -46,6 +46,8 @@ pub(crate) struct M {
     p: AtomicPtr<P>,
     current: AtomicPtr<G>,
     pub(crate) after: Cell<Option<After>>,
+    /// The blocking call that its goroutine is in is counted (M2; see [`crate::sched::calls`]).
+    pub(crate) counted: Cell<bool>,
     pub(crate) slot: Slot,
     pub(crate) parker: Parker,
     next_p: AtomicPtr<P>,
@@ -76,6 +78,7 @@ impl M {
             p: AtomicPtr::new(std::ptr::null_mut()),
             current: AtomicPtr::new(std::ptr::null_mut()),
             after: Cell::new(None),
+            counted: Cell::new(false),
             slot: Slot::new(0),
             parker: Parker::new(),
             next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),

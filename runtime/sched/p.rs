@@ -17,7 +17,9 @@ use crossbeam_utils::CachePadded;
 use tracer::record::ResourceState;
 
 use crate::prim::prefetch::prefetch;
+use crate::sched::SCHED;
 use crate::sched::g::{G, GList, ID_BLOCK, SLAB};
+use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::timer::Timers;
 use crate::stack::Class;
@@ -303,6 +305,19 @@ impl P {
 }
 
 impl P {
+    /// Gives everything but its timers and the rest of its block of ids to others: goroutines, free slots, stacks. The caller holds the P
+    /// (P2), and nobody steals.
+    pub(crate) fn give_away(&self) {
+        let mut gs = GList::new();
+        while let Some(g) = self.take_next().or_else(|| self.take_front()) {
+            gs.push_back(g);
+        }
+        SCHED.global.push_all(&mut gs);
+        // SAFETY: P2; no other reference to the cell lives.
+        SLAB.put(unsafe { &mut *self.free.get() });
+        life::give_stacks(self);
+    }
+
     /// Gives the cached stacks to everybody; answers how many. The caller holds the P (P2).
     pub(crate) fn drain_stacks(&self) -> usize {
         // SAFETY: P2.

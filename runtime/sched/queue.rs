@@ -33,6 +33,13 @@ impl GlobalQueue {
         self.len.store(list.len(), Ordering::Relaxed);
     }
 
+    /// Appends all of `gs`.
+    pub(crate) fn push_all(&self, gs: &mut GList) {
+        let mut list = self.list.lock();
+        list.append(gs);
+        self.len.store(list.len(), Ordering::Relaxed);
+    }
+
     /// Takes one.
     pub(crate) fn pop(&self) -> Option<&'static G> {
         if self.len() == 0 {
@@ -66,7 +73,7 @@ impl GlobalQueue {
 pub(crate) fn submit_next(m: &'static M, g: &'static G) {
     let more = m.must_p().put_next(g);
     // The caller's M has a P; if it is the only one there is, none is idle.
-    if SCHED.ps().len() > 1 {
+    if SCHED.gomaxprocs() > 1 {
         if more {
             wake_searcher();
         } else {
@@ -78,7 +85,7 @@ pub(crate) fn submit_next(m: &'static M, g: &'static G) {
 /// A goroutine became runnable and queues up behind the others of `m`'s P.
 pub(crate) fn submit_last(m: &'static M, g: &'static G) {
     m.must_p().put_back(g);
-    if SCHED.ps().len() > 1 {
+    if SCHED.gomaxprocs() > 1 {
         wake_searcher();
     }
 }
