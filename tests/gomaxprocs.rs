@@ -78,7 +78,8 @@ fn numbers_that_cannot_be() {
         assert_eq!(rt::gomaxprocs(), 5);
         // The present number is what a configuration must agree with.
         rt::Config::new().gomaxprocs(5).run(|| ());
-        let payload = std::panic::catch_unwind(|| rt::Config::new().gomaxprocs(2).run(|| ())).expect_err("it is refused");
+        let payload =
+            std::panic::catch_unwind(|| rt::Config::new().gomaxprocs(2).run(|| ())).expect_err("it is refused");
         let words = "cannot start the runtime: it runs already, with GOMAXPROCS=5, not 2";
         assert_eq!(message(&*payload), words);
     });

@@ -88,7 +88,7 @@ fn limit(max_threads: usize, procs: usize) -> (usize, bool) {
     let spare = max_threads.saturating_sub(procs);
     match spare.saturating_sub(procs + RESERVE) {
         // Less than half of them: then rather a lock for each call, and all of them.
-        loose if loose < spare / 2 => (spare.max(1), true),
+        loose if loose * 2 < spare => (spare.max(1), true),
         loose => (loose, false),
     }
 }

@@ -12,8 +12,8 @@ use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
 use crate::prim::say::say;
-use crate::sched::calls;
 use crate::sched::SCHED;
+use crate::sched::calls;
 use crate::sched::emit;
 use crate::sched::g::{G, GList, Kind, Wait};
 use crate::sched::life::{self, world_runs};
@@ -82,17 +82,18 @@ fn announce(m: &'static M, found: Found) -> Found {
 
 fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     let p = m.must_p();
-    own.tick = own.tick.wrapping_add(1);
-    if own.tick.is_multiple_of(GLOBAL_FIRST)
+    let tick = p.searches.get().wrapping_add(1);
+    p.searches.set(tick);
+    if tick.is_multiple_of(GLOBAL_FIRST)
         && let Some(g) = SCHED.global.pop()
     {
         return Some((g, true));
     }
     // Reading the clock costs as much as a switch: with work at hand, look at the timers every eighth time.
-    if p.timers.next_ns() != u64::MAX && (own.tick.is_multiple_of(8) || !p.has_work()) {
+    if p.timers.next_ns() != u64::MAX && (tick.is_multiple_of(8) || !p.has_work()) {
         run_timers(m, p);
     }
-    if own.tick.is_multiple_of(8) {
+    if tick.is_multiple_of(8) {
         run_timers_of_away_ps(m);
     }
     if let Some(g) = p.take_next() {
@@ -189,6 +190,8 @@ fn steal(m: &'static M, own: &mut Own, last: bool) -> Option<&'static G> {
 }
 
 fn record_steal(m: &'static M, thief: &P, victim: &P, count: usize) {
+    thief.counts.steals.add(1);
+    thief.counts.stolen.add(count as u64);
     if let Some(guard) = m.slot.acquire_if_on()
         && let Some(mut w) = guard.writer()
     {

@@ -107,6 +107,8 @@ pub(crate) struct G {
     pub(crate) wired: Cell<bool>,
     /// One of the runtime's own, which does not keep a program alive.
     pub(crate) system: Cell<bool>,
+    /// `stamp` says since when it is runnable. Both belong to whoever readies it until it is queued, then to whoever takes it off.
+    pub(crate) stamped: Cell<bool>,
     /// The M that runs it.
     m: AtomicPtr<M>,
     pub(crate) stack: Cell<Option<StackRef>>,
@@ -128,6 +130,8 @@ pub(crate) struct G {
     pub(crate) labelled_in: Cell<u64>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
     pub(crate) origin: Cell<Option<Origin>>,
+    /// In clock ticks.
+    pub(crate) stamp: Cell<u64>,
 }
 
 const _: () = assert!(std::mem::offset_of!(G, task) == 64 && size_of::<G>() <= 192);
@@ -156,6 +160,8 @@ impl G {
             system: Cell::new(false),
             name: UnsafeCell::new(None),
             origin: Cell::new(None),
+            stamped: Cell::new(false),
+            stamp: Cell::new(0),
         }
     }
 

@@ -61,6 +61,7 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         }
     };
     g.set_m(m);
+    p.counts.runs(g);
     if !g.system.get() {
         p.turns.store(p.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }

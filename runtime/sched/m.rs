@@ -60,7 +60,6 @@ pub(crate) struct M {
 /// What only the M's own stack touches.
 pub(crate) struct Own {
     pub(crate) rng: Rng,
-    pub(crate) tick: u32,
     pub(crate) searching: Option<Searching>,
 }
 
@@ -83,7 +82,7 @@ impl M {
             parker: Parker::new(),
             next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),
             next_searching: Cell::new(searching),
-            own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), tick: 0, searching: None }),
+            own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), searching: None }),
             tid: AtomicU64::new(0),
         }))
     }

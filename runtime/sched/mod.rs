@@ -11,6 +11,7 @@
 pub(crate) mod advance;
 pub(crate) mod border;
 pub(crate) mod calls;
+pub(crate) mod counts;
 pub(crate) mod deadlock;
 pub(crate) mod dump;
 pub(crate) mod emit;
@@ -69,6 +70,9 @@ pub(crate) struct Inner {
     pub(crate) poller: Seat,
     /// Ms made so far.
     pub(crate) ms: usize,
+    /// How often an M was woken or made for a P, and how often there was none to be had.
+    pub(crate) wake_ups: u64,
+    pub(crate) refused: u64,
 }
 
 /// The one place in the poller, so that timers have somebody who waits for them.
@@ -96,10 +100,18 @@ pub(crate) static SCHED: Sched = Sched {
         idle_ms: Vec::new(),
         poller: Seat { occupied: false, sleeper: None, heir: None },
         ms: 0,
+        wake_ups: 0,
+        refused: 0,
     }),
 };
 
 impl Inner {
+    /// Ms that sleep.
+    pub(crate) fn parked(&self) -> usize {
+        let seat = &self.poller;
+        self.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some())
+    }
+
     pub(crate) fn has_idle_p(&self) -> bool {
         !self.idle_ps.is_empty()
     }

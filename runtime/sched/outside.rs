@@ -4,10 +4,13 @@
 //!   takes the P of a Running one makes it Syscall first, so Syscall is what a goroutine without a P always is.
 //! - O2: whoever enters the runtime in Syscall state ends the call, whichever way it was begun.
 
+use std::sync::atomic::Ordering;
+
 use tracer::record::Slot;
 use tracer::wire::ext::Cause;
 
 use crate::sched::border::Visit;
+use crate::sched::counts::{HAND_OFFS, WITHOUT_P};
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Place};
 use crate::sched::m::{After, M};
@@ -120,6 +123,8 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
     if declared {
         calls::count(m);
     }
+    HAND_OFFS.count(cause);
+    WITHOUT_P.fetch_add(1, Ordering::Relaxed);
     let held = m.clear_p();
     visit.take();
     held
@@ -128,6 +133,7 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
 /// The P is gone. Takes an idle one if there is one, otherwise queues up.
 fn come_back_without_p(g: &'static G, m: &'static M) {
     debug_assert!(m.p().is_none() && g.state.status() == Status::Syscall);
+    WITHOUT_P.fetch_sub(1, Ordering::Relaxed);
     let Some(p) = SCHED.take_idle_p() else {
         m.after.set(Some(After::NoP(g)));
         // SAFETY: the caller runs on g's stack.

@@ -18,6 +18,7 @@ use tracer::record::ResourceState;
 
 use crate::prim::prefetch::prefetch;
 use crate::sched::SCHED;
+use crate::sched::counts::Counts;
 use crate::sched::g::{G, GList, ID_BLOCK, SLAB};
 use crate::sched::life;
 use crate::sched::m::M;
@@ -48,9 +49,13 @@ pub(crate) struct P {
     ahead_len: AtomicU32,
     /// Counts the time slices that began here; a goroutine that comes from `run_next` goes on with the last one.
     pub(crate) slices: AtomicU32,
+    /// Counts the searches for something to run here, whichever M makes them: with a new M for each, as many short blocking calls do it,
+    /// nothing that is due now and then would ever be.
+    pub(crate) searches: Cell<u32>,
     /// Counts the turns of the program's goroutines here.
     pub(crate) turns: AtomicU32,
     pub(crate) timers: Timers,
+    pub(crate) counts: CachePadded<Counts>,
     /// The number of the last stop of the world in which this P's M waited.
     pub(crate) stopped_in: AtomicU64,
     /// On the idle list. Written under the scheduler's lock.
@@ -118,8 +123,10 @@ impl P {
             ahead: Default::default(),
             ahead_len: AtomicU32::new(0),
             slices: AtomicU32::new(0),
+            searches: Cell::new(0),
             turns: AtomicU32::new(0),
             timers: Timers::new(),
+            counts: CachePadded::new(Counts::new(id)),
             stopped_in: AtomicU64::new(0),
             idle: AtomicBool::new(false),
             seen: Seen::default(),
@@ -143,6 +150,7 @@ impl P {
     /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there is more to run than `g`.
     #[inline]
     pub(crate) fn put_next(&self, g: &'static G) -> bool {
+        self.counts.runnable(g);
         // ORDER: AcqRel; pairs with the exchange in take_next() and steal_next(): publishes the goroutine.
         let old = self.run_next.swap(std::ptr::from_ref(g).cast_mut(), Ordering::AcqRel);
         // SAFETY: null or a G, which is never freed.
@@ -158,6 +166,13 @@ impl P {
     /// Puts `g` at the queue's end.
     #[inline]
     pub(crate) fn put_back(&self, g: &'static G) {
+        self.counts.runnable(g);
+        self.deque.push(g);
+    }
+
+    /// Puts `g`, which comes from another queue, at the end of this one.
+    #[inline]
+    pub(crate) fn take_over(&self, g: &'static G) {
         self.deque.push(g);
     }
 
@@ -216,6 +231,12 @@ impl P {
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
+    /// Goroutines that wait here, roughly. Anybody may ask.
+    pub(crate) fn queued(&self) -> usize {
+        let next = !self.run_next.load(Ordering::Relaxed).is_null();
+        self.stealer.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
+    }
+
     /// Steals half of `victim`'s queue into this one's; gives one to run and how many more came.
     pub(crate) fn steal_from(&self, victim: &P) -> Option<(&'static G, usize)> {
         loop {
@@ -263,6 +284,7 @@ impl P {
             end = next + ID_BLOCK;
         }
         self.ids.set((next + 1, end));
+        self.counts.created.add(1);
         g.recycle(next);
         g
     }
@@ -271,6 +293,7 @@ impl P {
     pub(crate) fn free_g(&self, g: &'static G) {
         // SAFETY: P2.
         let free = unsafe { &mut *self.free.get() };
+        self.counts.ended.add(1);
         free.push_front(g);
         if free.len() > FREE_MAX {
             let mut surplus = GList::new();

@@ -29,11 +29,7 @@ pub(crate) struct Procs {
 
 impl Procs {
     pub(crate) const fn new() -> Procs {
-        Procs {
-            first: AtomicPtr::new(std::ptr::null_mut()),
-            active: AtomicUsize::new(0),
-            made: AtomicUsize::new(0),
-        }
+        Procs { first: AtomicPtr::new(std::ptr::null_mut()), active: AtomicUsize::new(0), made: AtomicUsize::new(0) }
     }
 
     /// How many are active: GOMAXPROCS. 0 before the runtime is started.

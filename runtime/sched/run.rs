@@ -97,10 +97,7 @@ impl Config {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        assert!(
-            current_g().is_none(),
-            "rt::run was called from a goroutine: call the function itself, or rt::go"
-        );
+        assert!(current_g().is_none(), "rt::run was called from a goroutine: call the function itself, or rt::go");
         if let Err(e) = self.start() {
             panic!("cannot start the runtime: {e}");
         }

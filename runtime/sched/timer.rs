@@ -61,6 +61,11 @@ impl Timers {
         self.next_ns.load(Ordering::Relaxed)
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.lock().entries.len()
+    }
+
     /// Adds a sleeping goroutine.
     pub(crate) fn add(&self, when_ns: u64, g: &'static G) {
         let mut heap = self.heap.lock();

@@ -16,9 +16,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tracer::clock::mono_ns;
 
 use crate::sched::SCHED;
 use crate::sched::border::Visit;
+use crate::sched::counts::{STOPPED, STOPPING};
 use crate::sched::find::timer_is_due;
 use crate::sched::m::M;
 use crate::sched::p::P;
@@ -31,6 +33,7 @@ static STOPPER: Mutex<u64> = Mutex::new(0);
 /// Evidence that the world is stopped by the calling goroutine. Dropping it starts the world.
 pub(crate) struct Stopped {
     visits: Vec<(&'static P, Visit<'static>)>,
+    began_ns: u64,
     _one: parking_lot::MutexGuard<'static, u64>,
 }
 
@@ -39,6 +42,7 @@ pub(crate) struct Stopped {
 pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
     let mut one = STOPPER.try_lock()?;
     *one += 1;
+    let began_ns = mono_ns();
     {
         // Under the lock, so that take_idle_p() either comes before or sees it.
         let _inner = SCHED.inner.lock();
@@ -60,7 +64,8 @@ pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
             }
         }
     }
-    Some(Stopped { visits, _one: one })
+    STOPPING.record(mono_ns().saturating_sub(began_ns));
+    Some(Stopped { visits, began_ns, _one: one })
 }
 
 /// Whether `p` is stopped (S-1).
@@ -97,6 +102,7 @@ impl Drop for Stopped {
             SCHED.stopping.store(0, Ordering::SeqCst);
         }
         self.visits.clear();
+        STOPPED.record(mono_ns().saturating_sub(self.began_ns));
         for p in SCHED.ps() {
             // Those who do not wait keep the token until their next park, which looks again anyway.
             if let Some(m) = p.m() {
