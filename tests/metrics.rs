@@ -111,11 +111,12 @@ fn what_goroutines_do() {
             assert_eq!(number(CREATED), 50 + 5 + 7 + 1);
             assert_eq!(number("/gort/timers:timers"), 5);
             assert_eq!(number(RUNNING), 1, "the reader itself");
-            let by_call = number("/gort/sched/hand-offs/blocking-call:hand-offs");
-            let by_loop = number("/gort/sched/hand-offs/outside-too-long:hand-offs");
-            println!("hand-offs: {by_call} and {by_loop}");
             // One of the four that are declared may have its P yet: nobody wants it.
-            assert!(by_call >= 3 && by_loop >= 3);
+            wait_for("they were handed on", || {
+                let by_call = number("/gort/sched/hand-offs/blocking-call:hand-offs");
+                let by_loop = number("/gort/sched/hand-offs/outside-too-long:hand-offs");
+                (3..=4).contains(&by_call) && by_loop == 3
+            });
             // All but the reader's own M are outside or asleep.
             assert!(number("/sched/threads/total:threads") >= 9);
             released.store(true, SeqCst);
@@ -130,6 +131,7 @@ fn what_goroutines_do() {
 }
 
 #[test]
+#[cfg_attr(rt_chaos, ignore = "the reader gives up its P now and then")]
 fn runnable_ones_and_their_latency() {
     alone("runnable_ones_and_their_latency", "1", || {
         traced("runnable ones", || {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use common::{child_passes, count, events, is_child, scaled, traced, wait_for};
 use rt::chan::bounded;
-use rt::sync::Mutex;
 use tracer::wire::Ev;
 
 const QUEUED: &str = "/gort/sched/blocking-calls/queued:calls";
@@ -171,20 +170,20 @@ fn in_order() {
             let (silence, writer) = Silence::new();
             let first = silence.listeners(1);
             wait_for("the first is inside", || silence.inside.load(SeqCst) == 1);
-            let order = Arc::new(Mutex::new(Vec::new()));
+            // Not the runtime's own mutex, which would end the call.
+            let order = Arc::new(std::sync::Mutex::new(Vec::new()));
             let mut rest = Vec::new();
             for i in 0..30 {
                 let order = order.clone();
                 rest.push(rt::go(move || {
-                    rt::blocking(|| ());
+                    rt::blocking(|| order.lock().unwrap().push(i));
                     rt::blocking(|| std::thread::sleep(Duration::from_micros(100)));
-                    order.lock().push(i);
                 }));
                 wait_for("it queues", || metric(WAITING) == i + 1);
             }
             drop(writer);
             first.into_iter().chain(rest).for_each(|g| g.join().unwrap());
-            std::mem::take(&mut *order.lock())
+            std::mem::take(&mut *order.lock().unwrap())
         });
         assert_eq!(order, (0..30).collect::<Vec<_>>());
     });

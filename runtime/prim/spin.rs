@@ -5,6 +5,8 @@
 
 use parking_lot::lock_api::RawMutex as _;
 
+use crate::prim::chaos;
+
 pub(crate) struct RawLock(parking_lot::RawMutex);
 
 impl RawLock {
@@ -14,6 +16,7 @@ impl RawLock {
 
     #[inline]
     pub(crate) fn lock(&self) {
+        chaos::window();
         self.0.lock();
     }
 
@@ -25,6 +28,7 @@ impl RawLock {
     #[inline]
     pub(crate) unsafe fn unlock(&self) {
         // SAFETY: passed on to the caller; parking_lot's raw mutex is not tied to the thread that locked it.
-        unsafe { self.0.unlock() }
+        unsafe { self.0.unlock() };
+        chaos::window();
     }
 }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tracer::record::Fixed;
 
+use crate::prim::chaos;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, GList, Kind, Wait};
 use crate::sched::m::M;
@@ -125,6 +126,7 @@ fn enter_counted(inside: &Inside) {
             true
         });
     }
+    chaos::window();
     // L4: the place is this call's, whoever took it.
     inside.m().counted.set(true);
 }
@@ -149,6 +151,7 @@ pub(crate) fn leave(m: &'static M) {
 #[cold]
 fn leave_counted(m: &'static M) {
     m.counted.set(false);
+    chaos::window();
     let next = {
         let mut calls = CALLS.lock();
         let next = if calls.counted <= calls.limit { calls.queue.pop_front() } else { None };

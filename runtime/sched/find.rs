@@ -11,6 +11,7 @@ use std::time::Duration;
 use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
+use crate::prim::chaos;
 use crate::prim::say::say;
 use crate::sched::SCHED;
 use crate::sched::calls;
@@ -89,6 +90,9 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     {
         return Some((g, true));
     }
+    if let Some(g) = chosen(m, p, own) {
+        return Some((g, true));
+    }
     // Reading the clock costs as much as a switch: with work at hand, look at the timers every eighth time.
     if p.timers.next_ns() != u64::MAX && (tick.is_multiple_of(8) || !p.has_work()) {
         run_timers(m, p);
@@ -113,6 +117,18 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
         return Some((g, true));
     }
     search(m, own).map(|g| (g, true))
+}
+
+/// Under chaos: some place or other to look at before all others.
+#[inline(always)]
+fn chosen(m: &'static M, p: &'static P, own: &mut Own) -> Option<&'static G> {
+    match chaos::pick(8)? {
+        0 => SCHED.global.pop(),
+        1 => p.take_front(),
+        2 if SCHED.gomaxprocs() > 1 => steal(m, own, chaos::one_in(2)),
+        3 => SCHED.global.pop_batch(p, SCHED.gomaxprocs()),
+        _ => None,
+    }
 }
 
 /// The timers of Ps that are away are everybody's (X3).
@@ -201,7 +217,7 @@ fn record_steal(m: &'static M, thief: &P, victim: &P, count: usize) {
 
 /// Readies the sleepers of `from` whose time has come; they queue up on `m`'s P.
 pub(crate) fn run_timers(m: &'static M, from: &P) {
-    let now = mono_ns();
+    let now = mono_ns().saturating_sub(chaos::late_ns());
     if from.timers.next_ns() > now {
         return;
     }
@@ -234,6 +250,7 @@ fn give_up(m: &'static M, own: &mut Own) {
     learn(false);
     let p = stop_p(m);
     life::share_stacks(p.p());
+    chaos::window();
     SCHED.put_idle_p(p);
     SCHED.searchers.give_up(searching);
     if (SCHED.has_work() || timer_is_due())
@@ -275,6 +292,7 @@ fn sleep(m: &'static M, own: &mut Own) {
     // A timer was due and no P was idle: do not come back for it at once, the busy Ps see to it.
     let mut patience = Duration::ZERO;
     loop {
+        chaos::window();
         let mut inner = SCHED.inner.lock();
         // Whoever could wake nobody (too_many) has left its P on the list, under this lock.
         if inner.has_idle_p() && world_runs() && SCHED.has_work() {
@@ -343,6 +361,7 @@ fn sleep_on_parker(m: &'static M) {
 
 /// Gives up the poller's seat; whoever waits for it takes it.
 fn leave_poller(m: &'static M) {
+    chaos::window();
     let mut inner = SCHED.inner.lock();
     POLL_UNTIL.store(0, Ordering::SeqCst);
     inner.poller.occupied = false;
@@ -363,6 +382,7 @@ fn sleep_in_poller(patience: Duration) {
         } else {
             Some(Duration::from_nanos(next.saturating_sub(mono_ns())).max(patience))
         };
+        chaos::window();
         POLL_UNTIL.store(next, Ordering::SeqCst);
         // ORDER: SeqCst; pairs with the fence in Searchers::give_up(): a timer that was added before its P went idle is
         // seen now, or its M sees POLL_UNTIL.
@@ -370,6 +390,7 @@ fn sleep_in_poller(patience: Duration) {
         if SCHED.next_timer_ns() < next {
             continue;
         }
+        chaos::window();
         if let Err(e) = SCHED.poller().wait(timeout) {
             // Out of kernel memory, most likely: go on, without sleeping too deeply.
             say(format_args!("gort: waiting for events failed: {e}"));

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use tracer::record::Slot;
 use tracer::wire::ext::Cause;
 
+use crate::prim::chaos;
 use crate::sched::border::Visit;
 use crate::sched::counts::{HAND_OFFS, WITHOUT_P};
 use crate::sched::emit::{self, At};
@@ -47,6 +48,7 @@ pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let place = Place::here();
     begin(&inside, &place);
     inside.leave_at_once();
+    chaos::window();
     struct ComeBack;
     impl Drop for ComeBack {
         fn drop(&mut self) {
@@ -126,6 +128,7 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
     HAND_OFFS.count(cause);
     WITHOUT_P.fetch_add(1, Ordering::Relaxed);
     let held = m.clear_p();
+    chaos::window();
     visit.take();
     held
 }
@@ -134,7 +137,9 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
 fn come_back_without_p(g: &'static G, m: &'static M) {
     debug_assert!(m.p().is_none() && g.state.status() == Status::Syscall);
     WITHOUT_P.fetch_sub(1, Ordering::Relaxed);
-    let Some(p) = SCHED.take_idle_p() else {
+    let p = if chaos::one_in(3) { None } else { SCHED.take_idle_p() };
+    chaos::window();
+    let Some(p) = p else {
         m.after.set(Some(After::NoP(g)));
         // SAFETY: the caller runs on g's stack.
         unsafe { wired::switch(m, g) };

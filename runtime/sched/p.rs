@@ -16,6 +16,7 @@ use crossbeam_deque::{Steal, Stealer, Worker};
 use crossbeam_utils::CachePadded;
 use tracer::record::ResourceState;
 
+use crate::prim::chaos;
 use crate::prim::prefetch::prefetch;
 use crate::sched::SCHED;
 use crate::sched::counts::Counts;
@@ -256,7 +257,7 @@ impl P {
         }
         // 3 us.
         let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() * 3 / 1000;
-        while tracer::clock::ticks() < until {
+        while !chaos::one_in(64) && tracer::clock::ticks() < until {
             std::hint::spin_loop();
             if victim.run_next.load(Ordering::Relaxed) != first {
                 return None;

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use tracer::record::Fixed;
 use tracer::unwind::Regs;
 
-use crate::prim::tls;
+use crate::prim::{chaos, tls};
 use crate::sched::emit::{self, At};
 use crate::sched::foreign::Foreign;
 use crate::sched::g::{G, Kind, Place, Wait};
@@ -105,6 +105,7 @@ impl Inside {
             g.state.park();
         }
         m.set_current(None);
+        chaos::window();
         // SAFETY: the caller runs on g's stack.
         unsafe { wired::switch(m, g) };
     }
@@ -142,6 +143,7 @@ impl Inside {
         } else {
             g.state.ready();
         }
+        chaos::window();
         match turn {
             Turn::Next => queue::submit_next(m, g),
             Turn::Last => queue::submit_last(m, g),
@@ -153,7 +155,7 @@ impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         let m = self.m();
-        if m.preempt.load(Ordering::Relaxed) {
+        if m.preempt.load(Ordering::Relaxed) || chaos::one_in(32) {
             self.preempted();
         }
         self.m().border.leave();
@@ -179,6 +181,7 @@ where
 {
     // SAFETY: passed on to the caller. The closure is moved out first: once it publishes, its old place may be gone (K2).
     let commit = unsafe { ManuallyDrop::take(&mut *data.cast::<ManuallyDrop<F>>()) };
+    chaos::window();
     commit(m, g)
 }
 

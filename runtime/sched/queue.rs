@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::prim::chaos;
 use crate::sched::SCHED;
 use crate::sched::counts::GlobalCounts;
 use crate::sched::g::{G, GList};
@@ -91,6 +92,11 @@ impl GlobalQueue {
 /// A goroutine became runnable because of the one that runs on `m`: it is the next there.
 #[inline]
 pub(crate) fn submit_next(m: &'static M, g: &'static G) {
+    match chaos::pick(8) {
+        Some(0) => return submit_global(g),
+        Some(1 | 2) => return submit_last(m, g),
+        _ => {}
+    }
     let more = m.must_p().put_next(g);
     // The caller's M has a P; if it is the only one there is, none is idle.
     if SCHED.gomaxprocs() > 1 {
@@ -113,5 +119,6 @@ pub(crate) fn submit_last(m: &'static M, g: &'static G) {
 /// A goroutine became runnable and belongs to no P.
 pub(crate) fn submit_global(g: &'static G) {
     SCHED.global.push(g);
+    chaos::window();
     wake_searcher();
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tracer::clock::mono_ns;
 use tracer::record::{self, Slot, thread_id};
 
+use crate::prim::chaos;
 use crate::prim::parker::Parker;
 use crate::sched::deadlock::Watch;
 use crate::sched::find::{poller_is_watched, wake_poller_for_timers};
@@ -194,7 +195,8 @@ fn is_wanted(p: &P, now: u64) -> bool {
 fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
     // A look without the M's leave: the visit below decides.
     let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);
-    if !declared && outside_ns < OUTSIDE_NS || !is_wanted(p, now) {
+    let soon = !declared && outside_ns < OUTSIDE_NS && !chaos::one_in(16);
+    if soon || !is_wanted(p, now) && !chaos::one_in(64) {
         return false;
     }
     let Some(visit) = m.border.visit() else { return false };

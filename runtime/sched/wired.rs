@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-use crate::prim::tls;
+use crate::prim::{chaos, tls};
 use crate::sched::coro_suspend;
 use crate::sched::emit;
 use crate::sched::find::{start_p, stop_p};
@@ -50,6 +50,7 @@ fn wait_in_place(m: &'static M, g: &'static G) {
     if m.p().is_some() {
         hand_off(stop_p(m), tracer::clock::mono_ns());
     }
+    chaos::window();
     // Only now: until here this M had something to do.
     WAITING.fetch_add(1, Ordering::SeqCst);
     let p = loop {
@@ -75,6 +76,7 @@ fn wait_in_place(m: &'static M, g: &'static G) {
 pub(crate) fn give_back(m: &'static M, g: &'static G) {
     let its = g.m();
     WAITING.fetch_sub(1, Ordering::SeqCst);
+    chaos::window();
     its.assign(stop_p(m), None);
     its.parker.unpark();
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracer::clock::mono_ns;
 
+use crate::prim::chaos;
 use crate::sched::SCHED;
 use crate::sched::border::Visit;
 use crate::sched::counts::{STOPPED, STOPPING};
@@ -48,6 +49,7 @@ pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
         let _inner = SCHED.inner.lock();
         SCHED.stopping.store(*one, Ordering::SeqCst);
     }
+    chaos::window();
     let my_p = me.m().must_p();
     let mut visits = Vec::with_capacity(SCHED.ps().len());
     for p in SCHED.ps() {
@@ -101,6 +103,7 @@ impl Drop for Stopped {
             let _inner = SCHED.inner.lock();
             SCHED.stopping.store(0, Ordering::SeqCst);
         }
+        chaos::window();
         self.visits.clear();
         STOPPED.record(mono_ns().saturating_sub(self.began_ns));
         for p in SCHED.ps() {
@@ -126,6 +129,7 @@ pub(crate) fn stop_here(m: &'static M) {
         // Each time anew: see S-6.
         let Some(p) = m.p() else { return };
         // S-5. ORDER: SeqCst; pairs with the load in stop_one(): everything this M did is visible to the stopper.
+        chaos::window();
         p.stopped_in.store(stop, Ordering::SeqCst);
         if SCHED.stopping.load(Ordering::SeqCst) == stop {
             m.parker.park();
