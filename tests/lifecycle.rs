@@ -48,7 +48,7 @@ fn stress_runs() {
         });
         assert_eq!(got, i * 4);
         // A trace now and then: it has a thread of its own.
-        if i % 50 == 0 {
+        if i.is_multiple_of(50) {
             rt::trace::start(std::io::sink()).unwrap();
             rt::run(rt::yield_now);
             rt::trace::stop().unwrap();

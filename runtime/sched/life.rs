@@ -45,6 +45,7 @@ static STACKLESS_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Runs a goroutine on `m` until it gives the M back. `fresh` begins a new time slice.
 pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
     let p = m.must_p();
+    p.counts.runs(g);
     if g.wired.get() {
         return wired::give_back(m, g);
     }
@@ -61,7 +62,6 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         }
     };
     g.set_m(m);
-    p.counts.runs(g);
     if !g.system.get() {
         p.turns.store(p.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }

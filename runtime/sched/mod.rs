@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
-//!                     <- g, m, p, timer, queue (the nouns)
-//!                     <- emit <- park, outside, life, find, wake (a goroutine's way)
-//!                     <- world, advance, sysmon, deadlock, dump (those who look from outside)
+//!                     <- counts, g, m, p, procs, timer, queue (the nouns)
+//!                     <- emit <- park, calls, outside, life, find, wake (a goroutine's way)
+//!                     <- world, resize, advance, sysmon, deadlock, dump (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 

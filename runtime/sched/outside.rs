@@ -91,7 +91,6 @@ pub(crate) fn come_back(g: &'static G, asked: bool) {
             emit::syscall_end(w, m);
         }
         g.state.syscall_end();
-        drop(writer);
         drop(guard);
         calls::leave(m);
     }
@@ -160,7 +159,6 @@ fn come_back_without_p(g: &'static G, m: &'static M) {
     }
     g.state.start();
     m.set_current(Some(g));
-    drop(writer);
     drop(guard);
     calls::leave(m);
 }

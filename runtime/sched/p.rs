@@ -1,7 +1,7 @@
 //! P: the right to run goroutines, with the queues that go with it.
 //!
-//! - P1: a P is in exactly one place: with an M (`m` set), on the idle list, or in somebody's hands ([`HeldP`]) on the
-//!   way between the two.
+//! - P1: a P is in exactly one place: with an M (`m` set), on the idle list, in somebody's hands ([`HeldP`]) on the
+//!   way between the two, or away ([`crate::sched::procs`]).
 //! - P2: the cells belong to whoever holds the P: its M while inside, a visitor of that M, or the holder of the HeldP.
 //! - P4: with many in the queue, the owner takes a few out ahead of their turn, in order, so that the cache can load what their
 //!   switch will touch: with a thousand goroutines that take turns, waiting for that is most of a switch. Thieves do not see
