@@ -117,6 +117,10 @@ fn main() {
 /// Wakes a searcher for what ought to have woken one: work beside an idle P, a timer that is long due. (Where threads run
 /// out, nobody could be woken at the time.)
 fn backstop(now: u64) {
+    if chaos::one_in(1) && SCHED.inner.lock().refused == 0 {
+        // Under chaos a wake-up that is lost is to show.
+        return;
+    }
     if SCHED.searchers.idle_ps() != 0 && (SCHED.has_work() || SCHED.next_timer_ns() < now.saturating_sub(1_000_000)) {
         wake_searcher();
     }

@@ -47,12 +47,12 @@ fn wait_in_place(m: &'static M, g: &'static G) {
     g.wired.set(true);
     let after = m.after.take().expect("a goroutine that stops says why");
     afterwards(m, after);
+    // Before the P goes: whoever is to have it may need a thread more than there are.
+    WAITING.fetch_add(1, Ordering::SeqCst);
     if m.p().is_some() {
         hand_off(stop_p(m), tracer::clock::mono_ns());
     }
     chaos::window();
-    // Only now: until here this M had something to do.
-    WAITING.fetch_add(1, Ordering::SeqCst);
     let p = loop {
         match m.take_assigned() {
             Some((p, None)) => break p,
