@@ -54,6 +54,8 @@ pub mod goroutine;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
+pub mod metrics;
+#[cfg(not(loom))]
 mod os_thread;
 #[cfg(not(loom))]
 mod sched;
@@ -97,7 +99,7 @@ pub use os_thread::{OsThreadGuard, lock_os_thread};
 #[cfg(not(loom))]
 pub use sched::outside::blocking;
 #[cfg(not(loom))]
-pub use sched::run::{Config, gomaxprocs, run};
+pub use sched::run::{Config, gomaxprocs, run, set_gomaxprocs};
 #[cfg(not(loom))]
 pub use sched::spawn::{Builder, go};
 #[cfg(not(loom))]

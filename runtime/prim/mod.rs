@@ -1,6 +1,7 @@
 //! The ground floor: atomics that loom can replace, the parker, the one thread-local, the scheduler's clock.
 
 pub(crate) mod atomic;
+pub(crate) mod chaos;
 #[cfg(not(loom))]
 pub(crate) mod current;
 #[cfg(not(loom))]

@@ -9,6 +9,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::prim::chaos;
+
 const EMPTY: u32 = 0;
 const NOTIFIED: u32 = 1;
 const PARKED: u32 = 2;
@@ -41,6 +43,7 @@ impl Parker {
     }
 
     fn park_inner(&self, timeout: Option<Duration>) -> bool {
+        chaos::window();
         // ORDER: Acquire on taking a notification; pairs with the Release in unpark(): what the waker did is visible.
         if self.state.compare_exchange(NOTIFIED, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return true;
@@ -67,6 +70,7 @@ impl Parker {
 
     /// Wakes the thread, or lets its next park return at once.
     pub(crate) fn unpark(&self) {
+        chaos::window();
         // ORDER: Release; pairs with the Acquire in park().
         if self.state.swap(NOTIFIED, Ordering::Release) == PARKED {
             self.wake();
@@ -106,6 +110,9 @@ impl Parker {
 /// Sleeps while `*word == while_equal`, at most for `timeout`; may return early.
 #[cfg(target_os = "linux")]
 pub(crate) fn futex_wait(word: &AtomicU32, while_equal: u32, timeout: Option<Duration>) {
+    if chaos::one_in(8) {
+        return;
+    }
     let ts = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().min(i32::MAX as u64) as libc::time_t,
         tv_nsec: t.subsec_nanos() as libc::c_long,

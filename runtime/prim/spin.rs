@@ -13,6 +13,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::prim::chaos;
+
 pub(crate) struct RawLock(AtomicBool);
 
 /// Looks before the time slice is given up; a look takes some ten nanoseconds.
@@ -33,6 +35,7 @@ impl RawLock {
 
     #[inline]
     pub(crate) fn lock(&self) {
+        chaos::window();
         if !self.try_lock() {
             self.lock_slow();
         }
@@ -67,6 +70,7 @@ impl RawLock {
     pub(crate) unsafe fn unlock(&self) {
         debug_assert!(self.0.load(Ordering::Relaxed));
         self.0.store(false, Ordering::Release);
+        chaos::window();
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //!   start    begin(sink)  stop the world  publish(first)  [ProcsChange, STWBegin]  start the world  [STWEnd]
 //!   advance  every P has a status  census of goroutines  publish(next)  [ProcsChange]  close(old)
+//!   procs    stop the world  [STWBegin]  resize  [ProcsChange]  start the world  [STWEnd]
 //!   stop     every P has a status  census of goroutines  publish(0)                    close(old, last)
 //! ```
 //!
@@ -11,6 +12,7 @@
 //!   idle), and every goroutine was named in it or is noted (T5). A running one is named through its M, never noted.
 //! - V2: noted statuses are written after the close, if still nobody named the goroutine. If nobody did, it has not moved
 //!   since, so the note is true.
+//! - V5: GOMAXPROCS changes between advances, by the advancer. So the Ps that a census names are those that there are when it is over.
 //! - V3: a goroutine that is Idle is not announced yet: whoever announces it does so in a later guard, and names it then.
 //! - V4: a start needs a stopped world, because an M with a P does not announce itself while tracing is off. Otherwise a
 //!   move that was made under "off" could fall after the first event that names its goroutine.
@@ -29,13 +31,13 @@ use tracer::record::{self, Fixed, NotedStatus, Stats, StreamError};
 use tracer::unwind::{Cache, Regs};
 use tracer::wire::{GoStatus, NO_M};
 
-use crate::sched::SCHED;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Kind, SLAB, Wait};
 use crate::sched::p::P;
 use crate::sched::park::{Caller, Inside, Turn};
 use crate::sched::state::{Scan, Status};
-use crate::sched::world;
+use crate::sched::world::{self, Stopped};
+use crate::sched::{SCHED, resize};
 use crate::sync::waiter::WaitList;
 
 /// How long a generation lasts.
@@ -70,6 +72,8 @@ impl<T> Reply<T> {
 enum Request {
     Start(Box<dyn Write + Send>, Arc<Reply<io::Result<()>>>, Arc<Reply<Result<Stats, StreamError>>>),
     Stop(Arc<Reply<()>>),
+    /// GOMAXPROCS, and where it is asked for: in the frame of a function that waits for the reply.
+    Procs(usize, Option<At>, Arc<Reply<usize>>),
 }
 
 /// What the advancer waits for.
@@ -113,6 +117,14 @@ pub(crate) fn stop(ended: &Reply<Result<Stats, StreamError>>) -> Result<Stats, S
     ended.wait()
 }
 
+/// Makes GOMAXPROCS `n`, and gives what it was. `at` is in the caller's frame.
+pub(crate) fn set_gomaxprocs(n: usize, at: Option<At>) -> usize {
+    let done = Reply::new();
+    INBOX.requests.lock().push(Request::Procs(n, at, done.clone()));
+    nudge();
+    done.wait()
+}
+
 /// Sysmon's look: reminds the advancer when the generation is old or large. `now` is CLOCK_MONOTONIC.
 pub(crate) fn remind(now_ns: u64) {
     let r#gen = record::generation();
@@ -144,6 +156,7 @@ pub(crate) fn main() {
                 advance(true, &mut cache);
                 stopped.set(());
             }
+            Some(Request::Procs(n, at, done)) => done.set(resize(n, at)),
             None if INBOX.due.swap(false, Ordering::SeqCst) => advance(false, &mut cache),
             None => wait(),
         }
@@ -172,19 +185,14 @@ fn begin(out: Box<dyn Write + Send>, ended: Arc<Reply<Result<Stats, StreamError>
     tracer::unwind::method();
     tracer::clock::ticks_per_second();
     let inside = Inside::enter().expect("the advancer is a goroutine");
-    let stopped = loop {
-        match world::try_stop(&inside) {
-            Some(s) => break s,
-            None => inside.yield_now(Fixed::Yield),
-        }
-    };
+    let stopped = stop_world(&inside);
     BEGAN_NS.store(mono_ns(), Ordering::Relaxed);
     record::publish(first, std::hint::spin_loop);
     let m = inside.m();
     {
         let guard = m.slot.acquire();
         let mut w = guard.writer().expect("just published");
-        emit::procs_change(&mut w, m, SCHED.ps().len());
+        emit::procs_change(&mut w, m, SCHED.gomaxprocs());
         emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
     }
     drop(stopped);
@@ -192,6 +200,40 @@ fn begin(out: Box<dyn Write + Send>, ended: Arc<Reply<Result<Stats, StreamError>
         emit::stw_end(&mut w, m);
     }
     Ok(())
+}
+
+fn stop_world(inside: &Inside) -> Stopped {
+    loop {
+        match world::try_stop(inside) {
+            Some(stopped) => return stopped,
+            None => inside.yield_now(Fixed::Yield),
+        }
+    }
+}
+
+/// Makes GOMAXPROCS `n`. The advancer does it because it stops the world anyway, can say so in the trace (T8), and cannot be in the
+/// middle of a census meanwhile, which looks at each P there is.
+fn resize(n: usize, at: Option<At>) -> usize {
+    let inside = Inside::enter().expect("the advancer is a goroutine");
+    let old = SCHED.gomaxprocs();
+    if n == old {
+        return old;
+    }
+    let at = at.unwrap_or_else(|| At::on(inside.g(), Regs::here()));
+    let mut stopped = stop_world(&inside);
+    let m = inside.m();
+    if let Some(mut w) = m.slot.acquire().writer() {
+        emit::stw_begin(&mut w, m, Fixed::Gomaxprocs, at);
+    }
+    resize::resize(&mut stopped, &inside, n);
+    if let Some(mut w) = m.slot.acquire().writer() {
+        emit::procs_change(&mut w, m, n);
+    }
+    drop(stopped);
+    if let Some(mut w) = m.slot.acquire().writer() {
+        emit::stw_end(&mut w, m);
+    }
+    old
 }
 
 fn advance(stop: bool, cache: &mut Cache) {
@@ -211,7 +253,7 @@ fn advance(stop: bool, cache: &mut Cache) {
     record::publish(next, std::thread::yield_now);
     let m = inside.m();
     if let Some(mut w) = m.slot.acquire().writer() {
-        emit::procs_change(&mut w, m, SCHED.ps().len());
+        emit::procs_change(&mut w, m, SCHED.gomaxprocs());
     }
     // V2
     let missing: Vec<NotedStatus> =
@@ -222,6 +264,10 @@ fn advance(stop: bool, cache: &mut Cache) {
 
 /// Sees to it that every P, and what runs on it, was named in `r#gen` (V1).
 fn name_ps(inside: &Inside, r#gen: u64) {
+    for p in SCHED.away_ps() {
+        // It is idle and stays so; should it come back, it starts clean (S3).
+        p.trace.ready_next(r#gen);
+    }
     for p in SCHED.ps() {
         let mut turns = 0u32;
         while !name_p(inside, p, r#gen) {

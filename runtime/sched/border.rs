@@ -26,7 +26,7 @@
 //! system calls return EINTR, and a handler that runs anywhere can do nothing with locks).
 
 use crate::prim::atomic::{AtomicU32, Ordering, spin_hint};
-use crate::prim::barrier;
+use crate::prim::{barrier, chaos};
 
 const NOTHING: u32 = 0;
 const ASKED: u32 = 1;
@@ -72,6 +72,7 @@ impl Border {
         let s = self.state.load(Ordering::Relaxed);
         debug_assert!(s.is_multiple_of(2), "entered the runtime from inside");
         self.state.store(s.wrapping_add(1), Ordering::Relaxed);
+        chaos::window();
         // ORDER: pairs with the heavy fence in visit(): store `state`, then load `req` (B2).
         barrier::light();
         // ORDER: Acquire; pairs with the Release in Visit::end(): a visit that has come and gone unseen has changed things.
@@ -82,6 +83,7 @@ impl Border {
     #[inline(always)]
     pub(crate) fn leave(&self) {
         let s = self.state.load(Ordering::Relaxed);
+        chaos::window();
         debug_assert!(!s.is_multiple_of(2), "left the runtime from outside");
         // ORDER: Release; pairs with the Acquire in visit(): what was done inside is visible to a visitor.
         self.state.store(s.wrapping_add(1), Ordering::Release);
@@ -101,6 +103,7 @@ impl Border {
             match self.req.load(Ordering::Acquire) {
                 NOTHING => return if waited { Answer::Released } else { Answer::Refused },
                 asked if asked & TAG_MASK == ASKED => {
+                    chaos::window();
                     // B2: withdraw the request; if the visitor was faster, wait for it.
                     if self.req.compare_exchange(asked, NOTHING, Ordering::Acquire, Ordering::Acquire).is_ok() {
                         return Answer::Refused;
@@ -150,7 +153,9 @@ impl Border {
         }
         let asked = self.requests.fetch_add(1, Ordering::Relaxed) << TAG_BITS | ASKED;
         self.req.compare_exchange(NOTHING, asked, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        chaos::window();
         barrier::heavy();
+        chaos::window();
         // ORDER: Acquire; pairs with the Release in leave().
         if self.state.load(Ordering::Acquire).is_multiple_of(2)
             && self.req.compare_exchange(asked, VISITED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -178,6 +183,7 @@ impl Visit<'_> {
 
     fn end(&mut self, word: u32) {
         self.ended = true;
+        chaos::window();
         // ORDER: Release; pairs with the Acquire in answer(): what the visitor wrote is visible to the M.
         let old = self.border.req.swap(word, Ordering::Release);
         debug_assert!(matches!(old, VISITED | VISITED_SLEEPING));

@@ -44,7 +44,7 @@ impl Watch {
     /// Not all Ps are idle.
     pub(crate) fn interrupted(&mut self) {
         // The tracer's advancer does not count: it runs once a second whatever the program does.
-        let of_user = |m: &M| m.current().is_some_and(|g| !g.system.get());
+        let of_user = |m: &M| m.current().is_some_and(|g| !g.marks.is_system());
         if SCHED.ps().iter().any(|p| p.m().is_some_and(of_user)) {
             *self = Watch::new();
         }
@@ -120,7 +120,7 @@ impl Stillness {
 
 /// Turns of the program's goroutines so far.
 fn turns() -> u32 {
-    SCHED.ps().iter().fold(0u32, |n, p| n.wrapping_add(p.turns.load(Ordering::Relaxed)))
+    SCHED.all_ps().iter().fold(0u32, |n, p| n.wrapping_add(p.turns.load(Ordering::Relaxed)))
 }
 
 /// Threads of this process; `None` where nobody can tell, and then there is no report.

@@ -36,7 +36,7 @@ fn one(out: &mut String, g: &'static G, cache: &mut Cache) {
                 return;
             }
             Scan::Held(status, hold) => {
-                if g.system.get() {
+                if g.marks.is_system() {
                     return;
                 }
                 // The word is held, so everything of the goroutine stands still; texts are made after it is let go.

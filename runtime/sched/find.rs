@@ -11,8 +11,10 @@ use std::time::Duration;
 use tracer::clock::mono_ns;
 use tracer::record::{Fixed, Slot};
 
+use crate::prim::chaos;
 use crate::prim::say::say;
 use crate::sched::SCHED;
+use crate::sched::calls;
 use crate::sched::emit;
 use crate::sched::g::{G, Kind, Wait};
 use crate::sched::life::{self, world_runs};
@@ -41,9 +43,17 @@ pub(crate) fn find(m: &'static M) -> Found {
     loop {
         if m.p().is_none() {
             sleep(m, own);
+            calls::leave(m);
         }
         if !world_runs() {
             world::stop_here(m);
+            if m.p().is_none() {
+                // It was taken away. A searcher that has none ends its search, and looks once more before it sleeps (I2).
+                if let Some(s) = own.searching.take() {
+                    SCHED.searchers.give_up(s);
+                }
+                continue;
+            }
         }
         if let Some(found) = find_once(m, own) {
             if let Some(s) = own.searching.take() {
@@ -75,15 +85,22 @@ fn announce(m: &'static M, found: Found) -> Found {
 
 fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     let p = m.must_p();
-    own.tick = own.tick.wrapping_add(1);
-    if own.tick.is_multiple_of(GLOBAL_FIRST)
+    let tick = p.searches.get().wrapping_add(1);
+    p.searches.set(tick);
+    if tick.is_multiple_of(GLOBAL_FIRST)
         && let Some(g) = SCHED.global.pop()
     {
         return Some((g, true));
     }
+    if let Some(g) = chosen(m, p, own) {
+        return Some((g, true));
+    }
     // Reading the clock costs as much as a switch: with work at hand, look at the timers every eighth time.
-    if p.timers.next_ns() != u64::MAX && (own.tick.is_multiple_of(8) || !p.has_work()) {
+    if p.timers.next_ns() != u64::MAX && (tick.is_multiple_of(8) || !p.has_work()) {
         run_timers(m, p);
+    }
+    if tick.is_multiple_of(8) {
+        run_timers_of_away_ps(m);
     }
     if let Some(g) = p.take_next() {
         return Some((g, false));
@@ -91,13 +108,39 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     if let Some(g) = p.take_front() {
         return Some((g, true));
     }
-    if let Some(g) = SCHED.global.pop_batch(p, SCHED.ps().len()) {
+    if let Some(g) = SCHED.global.pop_batch(p, SCHED.gomaxprocs()) {
         if p.has_work() {
             wake_searcher();
         }
         return Some((g, true));
     }
+    run_timers_of_away_ps(m);
+    if let Some(g) = p.take_front() {
+        return Some((g, true));
+    }
     search(m, own).map(|g| (g, true))
+}
+
+/// Under chaos: some place or other to look at before all others.
+#[inline(always)]
+fn chosen(m: &'static M, p: &'static P, own: &mut Own) -> Option<&'static G> {
+    match chaos::pick(8)? {
+        0 => SCHED.global.pop(),
+        1 => p.take_front(),
+        2 if SCHED.gomaxprocs() > 1 => steal(m, own, chaos::one_in(2)),
+        3 => SCHED.global.pop_batch(p, SCHED.gomaxprocs()),
+        _ => None,
+    }
+}
+
+/// The timers of Ps that are away are everybody's (X3).
+#[inline]
+fn run_timers_of_away_ps(m: &'static M) {
+    for p in SCHED.away_ps() {
+        if p.timers.next_ns() != u64::MAX {
+            run_timers(m, p);
+        }
+    }
 }
 
 /// Looks at other Ps, for a while.
@@ -165,6 +208,8 @@ fn steal(m: &'static M, own: &mut Own, last: bool) -> Option<&'static G> {
 }
 
 fn record_steal(m: &'static M, thief: &P, victim: &P, count: usize) {
+    thief.counts.steals.add(1);
+    thief.counts.stolen.add(count as u64);
     if let Some(guard) = m.slot.acquire_if_on()
         && let Some(mut w) = guard.writer()
     {
@@ -174,7 +219,7 @@ fn record_steal(m: &'static M, thief: &P, victim: &P, count: usize) {
 
 /// Does what is due of `from`'s timers. Goroutines that become ready queue up on `m`'s P.
 pub(crate) fn run_timers(m: &'static M, from: &P) {
-    let now = mono_ns();
+    let now = mono_ns().saturating_sub(chaos::late_ns());
     if from.timers.next_ns() > now {
         return;
     }
@@ -182,9 +227,15 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
     from.timers.take_due(now, &mut due);
     let p = m.must_p();
     let many = due.gs.len() > 1 || p.has_work();
+    let alone = due.gs.len() == 1;
     while let Some(g) = due.gs.pop_front() {
         make_ready(m, g);
-        p.put_back(g);
+        // One that is due by itself is on time rather than fair to the queue; of many, none is before the others.
+        if alone {
+            p.put_next(g);
+        } else {
+            p.put_back(g);
+        }
     }
     if many {
         wake_searcher();
@@ -199,7 +250,7 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
 
 /// Does what has been due for long, because no M has come to it: by sysmon, which has no P.
 pub(crate) fn run_timers_from_outside(slot: &'static Slot, now: u64) {
-    for p in SCHED.ps() {
+    for p in SCHED.all_ps() {
         let mut due = Due::default();
         p.timers.take_due(now, &mut due);
         let caller = Caller::Monitor(slot);
@@ -222,6 +273,7 @@ fn give_up(m: &'static M, own: &mut Own) {
     learn(false);
     let p = stop_p(m);
     life::share_stacks(p.p());
+    chaos::window();
     SCHED.put_idle_p(p);
     SCHED.searchers.give_up(searching);
     if (SCHED.has_work() || timer_is_due())
@@ -263,6 +315,7 @@ fn sleep(m: &'static M, own: &mut Own) {
     // A timer was due and no P was idle: do not come back for it at once, the busy Ps see to it.
     let mut patience = Duration::ZERO;
     loop {
+        chaos::window();
         let mut inner = SCHED.inner.lock();
         // Whoever could wake nobody (too_many) has left its P on the list, under this lock.
         if inner.has_idle_p() && world_runs() && SCHED.has_work() {
@@ -281,12 +334,14 @@ fn sleep(m: &'static M, own: &mut Own) {
                 inner.idle_ms.push(m);
             }
             drop(inner);
+            calls::leave(m);
             wake_poller_for_timers();
             sleep_on_parker(m);
         } else {
             inner.poller.occupied = true;
             inner.poller.sleeper = Some(m);
             drop(inner);
+            calls::leave(m);
             sleep_in_poller(patience);
             leave_poller(m);
         }
@@ -329,6 +384,7 @@ fn sleep_on_parker(m: &'static M) {
 
 /// Gives up the poller's seat; whoever waits for it takes it.
 fn leave_poller(m: &'static M) {
+    chaos::window();
     let mut inner = SCHED.inner.lock();
     POLL_UNTIL.store(0, Ordering::SeqCst);
     inner.poller.occupied = false;
@@ -349,6 +405,7 @@ fn sleep_in_poller(patience: Duration) {
         } else {
             Some(Duration::from_nanos(next.saturating_sub(mono_ns())).max(patience))
         };
+        chaos::window();
         POLL_UNTIL.store(next, Ordering::SeqCst);
         // ORDER: SeqCst; pairs with the fence in Searchers::give_up(): a timer that was added before its P went idle is
         // seen now, or its M sees POLL_UNTIL.
@@ -356,6 +413,7 @@ fn sleep_in_poller(patience: Duration) {
         if SCHED.next_timer_ns() < next {
             continue;
         }
+        chaos::window();
         if let Err(e) = SCHED.poller().wait(timeout) {
             // Out of kernel memory, most likely: go on, without sleeping too deeply.
             say(format_args!("gort: waiting for events failed: {e}"));

@@ -106,6 +106,36 @@ pub(crate) struct Origin {
     pub(crate) stack: Option<&'static CreatorStack>,
 }
 
+/// What is seldom so. One byte, since a look at all of it comes with every switch.
+pub(crate) struct Marks(Cell<u8>);
+
+impl Marks {
+    const WIRED: u8 = 1;
+    const SYSTEM: u8 = 2;
+
+    fn set(&self, mark: u8, to: bool) {
+        self.0.set(self.0.get() & !mark | if to { mark } else { 0 });
+    }
+
+    /// Whether it waits on its M's own thread, which alone may run it (see [`crate::sched::wired`]).
+    pub(crate) fn is_wired(&self) -> bool {
+        self.0.get() & Marks::WIRED != 0
+    }
+
+    pub(crate) fn set_wired(&self, to: bool) {
+        self.set(Marks::WIRED, to);
+    }
+
+    /// Whether it is one of the runtime's own, which do not keep a program alive.
+    pub(crate) fn is_system(&self) -> bool {
+        self.0.get() & Marks::SYSTEM != 0
+    }
+
+    pub(crate) fn set_system(&self, to: bool) {
+        self.set(Marks::SYSTEM, to);
+    }
+}
+
 /// A goroutine.
 ///
 /// The fields are in the order of use: a switch touches the first line only.
@@ -113,12 +143,12 @@ pub(crate) struct Origin {
 pub(crate) struct G {
     pub(crate) state: StateWord,
     pub(crate) class: Cell<Class>,
-    /// It waits on its M's own thread, which alone may run it (see [`crate::sched::wired`]).
-    pub(crate) wired: Cell<bool>,
-    /// One of the runtime's own, which does not keep a program alive.
-    pub(crate) system: Cell<bool>,
+    /// Of its own kind, or in its own way: almost always nothing of that.
+    pub(crate) marks: Marks,
     /// It stays on its M's thread until it says otherwise: `locks` is not 0 (N4).
     pub(crate) locked: Cell<bool>,
+    /// `stamp` says since when it is runnable. Both belong to whoever readies it until it is queued, then to whoever takes it off.
+    pub(crate) stamped: Cell<bool>,
     /// The M that runs it.
     m: AtomicPtr<M>,
     pub(crate) stack: Cell<Option<StackRef>>,
@@ -145,6 +175,8 @@ pub(crate) struct G {
     pub(crate) locals: Cell<*mut Locals>,
     /// How many guards keep it on its thread (N4).
     pub(crate) locks: Cell<u32>,
+    /// In clock ticks.
+    pub(crate) stamp: Cell<u64>,
 }
 
 const _: () = assert!(std::mem::offset_of!(G, task) == 64 && size_of::<G>() <= 192);
@@ -169,14 +201,15 @@ impl G {
             task: Cell::new(None),
             place: Cell::new(std::ptr::null()),
             labelled_in: Cell::new(0),
-            wired: Cell::new(false),
-            system: Cell::new(false),
+            marks: Marks(Cell::new(0)),
             locked: Cell::new(false),
             name: UnsafeCell::new(None),
             origin: Cell::new(None),
             labels: UnsafeCell::new(None),
             locals: Cell::new(std::ptr::null_mut()),
             locks: Cell::new(0),
+            stamped: Cell::new(false),
+            stamp: Cell::new(0),
         }
     }
 
@@ -313,7 +346,7 @@ impl G {
         self.state.claim();
         self.id.store(id, Ordering::Relaxed);
         self.labelled_in.set(0);
-        self.system.set(false);
+        self.marks.set_system(false);
         self.entry.set(0);
         self.place.set(std::ptr::null());
         debug_assert!(self.stack.get().is_none() && self.link.get().is_none());

@@ -51,7 +51,8 @@ static STACKLESS_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Runs a goroutine on `m` until it gives the M back. `fresh` begins a new time slice.
 pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
     let p = m.must_p();
-    if g.wired.get() {
+    p.counts.runs(g);
+    if g.marks.is_wired() {
         return wired::give_back(m, g);
     }
     let stack = match g.stack.get() {
@@ -67,7 +68,7 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         }
     };
     g.set_m(m);
-    if !g.system.get() {
+    if !g.marks.is_system() {
         p.turns.store(p.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
     if fresh {
@@ -185,8 +186,13 @@ fn feed_stackless(class: Class, stacks: usize) {
 #[inline]
 pub(crate) fn share_stacks(p: &P) {
     if stackless() != 0 {
-        feed_stackless(Class::DEFAULT, p.drain_stacks());
+        give_stacks(p);
     }
+}
+
+/// The stacks that `p` keeps are for everybody. The caller holds the P (P2).
+pub(crate) fn give_stacks(p: &P) {
+    feed_stackless(Class::DEFAULT, p.drain_stacks());
 }
 
 /// Goroutines that wait for a stack.

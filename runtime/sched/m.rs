@@ -46,6 +46,8 @@ pub(crate) struct M {
     p: AtomicPtr<P>,
     current: AtomicPtr<G>,
     pub(crate) after: Cell<Option<After>>,
+    /// The blocking call that its goroutine is in is counted (M2; see [`crate::sched::calls`]).
+    pub(crate) counted: Cell<bool>,
     pub(crate) slot: Slot,
     pub(crate) parker: Parker,
     next_p: AtomicPtr<P>,
@@ -58,7 +60,6 @@ pub(crate) struct M {
 /// What only the M's own stack touches.
 pub(crate) struct Own {
     pub(crate) rng: Rng,
-    pub(crate) tick: u32,
     pub(crate) searching: Option<Searching>,
 }
 
@@ -76,11 +77,12 @@ impl M {
             p: AtomicPtr::new(std::ptr::null_mut()),
             current: AtomicPtr::new(std::ptr::null_mut()),
             after: Cell::new(None),
+            counted: Cell::new(false),
             slot: Slot::new(0),
             parker: Parker::new(),
             next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),
             next_searching: Cell::new(searching),
-            own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), tick: 0, searching: None }),
+            own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), searching: None }),
             tid: AtomicU64::new(0),
         }))
     }

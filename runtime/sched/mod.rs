@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
-//!                     <- g, m, p, timer, queue (the nouns)
-//!                     <- emit <- park, outside, life, find, wake (a goroutine's way)
-//!                     <- world, advance, sysmon, deadlock, dump (those who look from outside)
+//!                     <- counts, g, m, p, procs, timer, queue (the nouns)
+//!                     <- emit <- park, calls, outside, life, find, wake (a goroutine's way)
+//!                     <- world, resize, advance, sysmon, deadlock, dump (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 
 pub(crate) mod advance;
 pub(crate) mod border;
+pub(crate) mod calls;
+pub(crate) mod counts;
 pub(crate) mod creator;
 pub(crate) mod deadlock;
 pub(crate) mod dump;
@@ -25,7 +27,9 @@ pub(crate) mod m;
 pub(crate) mod outside;
 pub(crate) mod p;
 pub(crate) mod park;
+pub(crate) mod procs;
 pub(crate) mod queue;
+pub(crate) mod resize;
 pub(crate) mod run;
 pub(crate) mod searchers;
 pub(crate) mod spawn;
@@ -46,12 +50,13 @@ use parking_lot::Mutex;
 use g::G;
 use m::M;
 use p::{HeldP, P};
+use procs::Procs;
 use queue::GlobalQueue;
 use searchers::Searchers;
 
 /// The scheduler of this process.
 pub(crate) struct Sched {
-    ps: OnceLock<Box<[P]>>,
+    procs: Procs,
     poller: OnceLock<(Poller, Waker)>,
     max_threads: AtomicUsize,
     pub(crate) global: GlobalQueue,
@@ -69,6 +74,9 @@ pub(crate) struct Inner {
     pub(crate) poller: Seat,
     /// Ms made so far.
     pub(crate) ms: usize,
+    /// How often an M was woken or made for a P, and how often there was none to be had.
+    pub(crate) wake_ups: u64,
+    pub(crate) refused: u64,
 }
 
 /// The one place in the poller, so that timers have somebody who waits for them.
@@ -85,7 +93,7 @@ pub(crate) struct Seat {
 }
 
 pub(crate) static SCHED: Sched = Sched {
-    ps: OnceLock::new(),
+    procs: Procs::new(),
     poller: OnceLock::new(),
     max_threads: AtomicUsize::new(512),
     global: GlobalQueue::new(),
@@ -96,10 +104,18 @@ pub(crate) static SCHED: Sched = Sched {
         idle_ms: Vec::new(),
         poller: Seat { occupied: false, sleeper: None, heir: None },
         ms: 0,
+        wake_ups: 0,
+        refused: 0,
     }),
 };
 
 impl Inner {
+    /// Ms that sleep.
+    pub(crate) fn parked(&self) -> usize {
+        let seat = &self.poller;
+        self.idle_ms.len() + usize::from(seat.sleeper.is_some()) + usize::from(seat.heir.is_some())
+    }
+
     pub(crate) fn has_idle_p(&self) -> bool {
         !self.idle_ps.is_empty()
     }
@@ -119,22 +135,52 @@ impl Sched {
         let waker = poller.waker();
         assert!(self.poller.set((poller, waker)).is_ok(), "the scheduler is made once");
         self.max_threads.store(max_threads, Ordering::Relaxed);
-        let ps: Box<[P]> = (0..procs).map(|i| P::new(i as u32)).collect();
-        assert!(self.ps.set(ps).is_ok(), "the scheduler is made once");
+        self.set_active_ps(procs);
+        calls::fit(max_threads, procs, None);
+    }
+
+    /// GOMAXPROCS; 0 before the runtime is started.
+    #[inline]
+    pub(crate) fn gomaxprocs(&self) -> usize {
+        self.procs.active_len()
+    }
+
+    /// The Ps that are in use: GOMAXPROCS of them. Empty before the runtime is started.
+    #[inline]
+    pub(crate) fn ps(&self) -> &'static [P] {
+        self.procs.active()
+    }
+
+    /// All Ps there ever were, whose timers and counters count (X3).
+    #[inline]
+    pub(crate) fn all_ps(&self) -> &'static [P] {
+        self.procs.all()
+    }
+
+    /// The Ps that are not in use (X3).
+    #[inline]
+    pub(crate) fn away_ps(&self) -> &'static [P] {
+        self.procs.away()
+    }
+
+    /// Makes the first `n` Ps the active ones (X2); those that were not active before go to the idle list.
+    pub(crate) fn set_active_ps(&self, n: usize) {
+        let old = self.gomaxprocs();
+        self.procs.set_active(n);
         let mut inner = self.inner.lock();
-        for p in self.ps().iter().rev() {
-            p.idle.store(true, Ordering::Relaxed);
-            inner.idle_ps.push(p);
-            self.searchers.p_idle();
+        for p in self.ps().iter().skip(old).rev() {
+            inner.put_idle_p(HeldP::new(p));
         }
     }
 
-    /// All Ps: GOMAXPROCS of them. Empty before the runtime is started.
-    #[inline]
-    pub(crate) fn ps(&self) -> &'static [P] {
-        // SAFETY: SCHED is a static, so what its OnceLock holds lives for ever.
-        let this: &'static Sched = &SCHED;
-        this.ps.get().map_or(&[], |ps| ps)
+    /// Takes this P off the idle list, if it is there. In a stopped world.
+    pub(crate) fn take_this_idle_p(&self, p: &'static P) -> Option<HeldP> {
+        let mut inner = self.inner.lock();
+        let i = inner.idle_ps.iter().position(|x| std::ptr::eq(*x, p))?;
+        inner.idle_ps.remove(i);
+        p.idle.store(false, Ordering::Relaxed);
+        self.searchers.p_taken();
+        Some(HeldP::new(p))
     }
 
     pub(crate) fn poller(&self) -> &Poller {
@@ -143,6 +189,10 @@ impl Sched {
 
     pub(crate) fn waker(&self) -> &Waker {
         &self.poller.get().expect("the runtime is started").1
+    }
+
+    pub(crate) fn raise_max_threads(&self, n: usize) {
+        self.max_threads.fetch_max(n, Ordering::Relaxed);
     }
 
     pub(crate) fn max_threads(&self) -> usize {
@@ -189,7 +239,7 @@ impl Sched {
 
     /// When the earliest timer of all Ps is due, `u64::MAX` for never.
     pub(crate) fn next_timer_ns(&self) -> u64 {
-        self.ps().iter().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
+        self.all_ps().iter().map(|p| p.timers.next_ns()).min().unwrap_or(u64::MAX)
     }
 }
 

@@ -4,14 +4,26 @@
 //!   takes the P of a Running one makes it Syscall first, so Syscall is what a goroutine without a P always is.
 //! - O2: whoever enters the runtime in Syscall state ends the call, whichever way it was begun.
 
+use std::sync::atomic::Ordering;
+
+use tracer::record::Slot;
+use tracer::wire::ext::Cause;
+
+use crate::prim::chaos;
+use crate::sched::border::Visit;
+use crate::sched::counts::{HAND_OFFS, WITHOUT_P};
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Place};
 use crate::sched::m::{After, M};
+use crate::sched::p::HeldP;
 use crate::sched::park::Inside;
 use crate::sched::state::Status;
-use crate::sched::{SCHED, wired};
+use crate::sched::{SCHED, calls, wired};
 
 /// Runs a function that may block the thread: file I/O, a system call, C code, a long computation.
+///
+/// At most about `max_threads` less twice GOMAXPROCS goroutines are inside such calls at a time (see
+/// [`Config::max_threads`](crate::Config::max_threads)); more wait for their turn, first come, first served.
 ///
 /// The scheduler takes the processor away from the goroutine as soon as somebody else can use it, so the others go
 /// on. Plain code that blocks without saying so loses its processor too, only later (after 10 ms); declaring it also
@@ -32,9 +44,11 @@ use crate::sched::{SCHED, wired};
 #[inline(never)]
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let Some(inside) = Inside::enter() else { return f() };
+    calls::enter(&inside);
     let place = Place::here();
     begin(&inside, &place);
     inside.leave_at_once();
+    chaos::window();
     struct ComeBack;
     impl Drop for ComeBack {
         fn drop(&mut self) {
@@ -77,13 +91,54 @@ pub(crate) fn come_back(g: &'static G, asked: bool) {
             emit::syscall_end(w, m);
         }
         g.state.syscall_end();
+        drop(guard);
+        calls::leave(m);
     }
+}
+
+/// Takes the P of `m`, which `visit` holds at its border; its goroutine goes on without (O1). `slot` is the visitor's. The cause is seen
+/// from the goroutine's state unless there is another.
+pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option<Cause>) -> HeldP {
+    let (p, g) = (m.must_p(), m.current().expect("an M outside runs a goroutine"));
+    let declared = g.state.status() == Status::Syscall;
+    let cause = cause.unwrap_or(if declared { Cause::BlockingCall } else { Cause::OutsideTooLong });
+    {
+        // The full gate: nothing holds sysmon still in a stopped world. Everything about p and g was learned before (G2).
+        let guard = slot.acquire();
+        // SAFETY: the visit holds m at its border for as long as the writer lives.
+        if let Some(mut w) = unsafe { guard.writer_for(&m.slot) } {
+            emit::context(&mut w, m);
+            if !declared {
+                emit::syscall_begin(&mut w, m, At::nowhere());
+            }
+        }
+        if !declared {
+            // Where it stands nobody knows: it runs.
+            g.stand_anywhere();
+            g.state.syscall_begin();
+        }
+        if let Some(mut w) = guard.writer() {
+            emit::proc_steal(&mut w, p, m, cause);
+        }
+    }
+    if declared {
+        calls::count(m);
+    }
+    HAND_OFFS.count(cause);
+    WITHOUT_P.fetch_add(1, Ordering::Relaxed);
+    let held = m.clear_p();
+    chaos::window();
+    visit.take();
+    held
 }
 
 /// The P is gone. Takes an idle one if there is one, otherwise queues up.
 fn come_back_without_p(g: &'static G, m: &'static M) {
     debug_assert!(m.p().is_none() && g.state.status() == Status::Syscall);
-    let Some(p) = SCHED.take_idle_p() else {
+    WITHOUT_P.fetch_sub(1, Ordering::Relaxed);
+    let p = if chaos::one_in(3) { None } else { SCHED.take_idle_p() };
+    chaos::window();
+    let Some(p) = p else {
         m.after.set(Some(After::NoP(g)));
         // SAFETY: the caller runs on g's stack.
         unsafe { wired::switch(m, g) };
@@ -104,11 +159,17 @@ fn come_back_without_p(g: &'static G, m: &'static M) {
     }
     g.state.start();
     m.set_current(Some(g));
+    drop(guard);
+    calls::leave(m);
 }
 
 /// The M's half of [`After::NoP`], on its own stack and without a P.
 pub(crate) fn queue_up(m: &'static M, g: &'static G) {
     m.set_current(None);
+    if g.marks.is_wired() {
+        // The M waits in place with it, and another one may be made instead.
+        calls::leave(m);
+    }
     {
         // The full gate: without a P no stopped world holds this M still.
         let guard = m.slot.acquire();

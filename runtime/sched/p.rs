@@ -1,7 +1,7 @@
 //! P: the right to run goroutines, with the queues that go with it.
 //!
-//! - P1: a P is in exactly one place: with an M (`m` set), on the idle list, or in somebody's hands ([`HeldP`]) on the
-//!   way between the two.
+//! - P1: a P is in exactly one place: with an M (`m` set), on the idle list, in somebody's hands ([`HeldP`]) on the
+//!   way between the two, or away ([`crate::sched::procs`]).
 //! - P2: the cells belong to whoever holds the P: its M while inside, a visitor of that M, or the holder of the HeldP.
 //! - P4: with many in the queue, the owner takes a few out ahead of their turn, in order, so that the cache can load what their
 //!   switch will touch: with a thousand goroutines that take turns, waiting for that is most of a switch. Thieves do not see
@@ -16,8 +16,12 @@ use crossbeam_deque::{Steal, Stealer, Worker};
 use crossbeam_utils::CachePadded;
 use tracer::record::ResourceState;
 
+use crate::prim::chaos;
 use crate::prim::prefetch::prefetch;
+use crate::sched::SCHED;
+use crate::sched::counts::Counts;
 use crate::sched::g::{G, GList, ID_BLOCK, SLAB};
+use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::timer::Timers;
 use crate::stack::Class;
@@ -46,9 +50,13 @@ pub(crate) struct P {
     ahead_len: AtomicU32,
     /// Counts the time slices that began here; a goroutine that comes from `run_next` goes on with the last one.
     pub(crate) slices: AtomicU32,
+    /// Counts the searches for something to run here, whichever M makes them: with a new M for each, as many short blocking calls do it,
+    /// nothing that is due now and then would ever be.
+    pub(crate) searches: Cell<u32>,
     /// Counts the turns of the program's goroutines here.
     pub(crate) turns: AtomicU32,
     pub(crate) timers: Timers,
+    pub(crate) counts: CachePadded<Counts>,
     /// The number of the last stop of the world in which this P's M waited.
     pub(crate) stopped_in: AtomicU64,
     /// On the idle list. Written under the scheduler's lock.
@@ -116,8 +124,10 @@ impl P {
             ahead: Default::default(),
             ahead_len: AtomicU32::new(0),
             slices: AtomicU32::new(0),
+            searches: Cell::new(0),
             turns: AtomicU32::new(0),
             timers: Timers::new(),
+            counts: CachePadded::new(Counts::new(id)),
             stopped_in: AtomicU64::new(0),
             idle: AtomicBool::new(false),
             seen: Seen::default(),
@@ -141,6 +151,7 @@ impl P {
     /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there is more to run than `g`.
     #[inline]
     pub(crate) fn put_next(&self, g: &'static G) -> bool {
+        self.counts.runnable(g);
         // ORDER: AcqRel; pairs with the exchange in take_next() and steal_next(): publishes the goroutine.
         let old = self.run_next.swap(std::ptr::from_ref(g).cast_mut(), Ordering::AcqRel);
         // SAFETY: null or a G, which is never freed.
@@ -156,6 +167,13 @@ impl P {
     /// Puts `g` at the queue's end.
     #[inline]
     pub(crate) fn put_back(&self, g: &'static G) {
+        self.counts.runnable(g);
+        self.deque.push(g);
+    }
+
+    /// Puts `g`, which comes from another queue, at the end of this one.
+    #[inline]
+    pub(crate) fn take_over(&self, g: &'static G) {
         self.deque.push(g);
     }
 
@@ -214,6 +232,12 @@ impl P {
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
+    /// Goroutines that wait here, roughly. Anybody may ask.
+    pub(crate) fn queued(&self) -> usize {
+        let next = !self.run_next.load(Ordering::Relaxed).is_null();
+        self.stealer.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
+    }
+
     /// Steals half of `victim`'s queue into this one's; gives one to run and how many more came.
     pub(crate) fn steal_from(&self, victim: &P) -> Option<(&'static G, usize)> {
         loop {
@@ -233,7 +257,7 @@ impl P {
         }
         // 3 us.
         let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() * 3 / 1000;
-        while tracer::clock::ticks() < until {
+        while !chaos::one_in(64) && tracer::clock::ticks() < until {
             std::hint::spin_loop();
             if victim.run_next.load(Ordering::Relaxed) != first {
                 return None;
@@ -261,6 +285,7 @@ impl P {
             end = next + ID_BLOCK;
         }
         self.ids.set((next + 1, end));
+        self.counts.created.add(1);
         g.recycle(next);
         g
     }
@@ -269,6 +294,7 @@ impl P {
     pub(crate) fn free_g(&self, g: &'static G) {
         // SAFETY: P2.
         let free = unsafe { &mut *self.free.get() };
+        self.counts.ended.add(1);
         free.push_front(g);
         if free.len() > FREE_MAX {
             let mut surplus = GList::new();
@@ -303,6 +329,19 @@ impl P {
 }
 
 impl P {
+    /// Gives everything but its timers and the rest of its block of ids to others: goroutines, free slots, stacks. The caller holds the P
+    /// (P2), and nobody steals.
+    pub(crate) fn give_away(&self) {
+        let mut gs = GList::new();
+        while let Some(g) = self.take_next().or_else(|| self.take_front()) {
+            gs.push_back(g);
+        }
+        SCHED.global.push_all(&mut gs);
+        // SAFETY: P2; no other reference to the cell lives.
+        SLAB.put(unsafe { &mut *self.free.get() });
+        life::give_stacks(self);
+    }
+
     /// Gives the cached stacks to everybody; answers how many. The caller holds the P (P2).
     pub(crate) fn drain_stacks(&self) -> usize {
         // SAFETY: P2.

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use tracer::record::{Fixed, Slot};
 use tracer::unwind::Regs;
 
-use crate::prim::tls;
+use crate::prim::{chaos, tls};
 use crate::sched::emit::{self, At};
 use crate::sched::find::wake_poller_for_timers;
 use crate::sched::foreign::Foreign;
@@ -107,6 +107,7 @@ impl Inside {
             g.state.park();
         }
         m.set_current(None);
+        chaos::window();
         // SAFETY: the caller runs on g's stack.
         unsafe { wired::switch(m, g) };
     }
@@ -144,6 +145,7 @@ impl Inside {
         } else {
             g.state.ready();
         }
+        chaos::window();
         match turn {
             Turn::Next => queue::submit_next(m, g),
             Turn::Last => queue::submit_last(m, g),
@@ -155,7 +157,7 @@ impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
         let m = self.m();
-        if m.preempt.load(Ordering::Relaxed) {
+        if m.preempt.load(Ordering::Relaxed) || chaos::one_in(32) {
             self.preempted();
         }
         self.m().border.leave();
@@ -181,6 +183,7 @@ where
 {
     // SAFETY: passed on to the caller. The closure is moved out first: once it publishes, its old place may be gone (K2).
     let commit = unsafe { ManuallyDrop::take(&mut *data.cast::<ManuallyDrop<F>>()) };
+    chaos::window();
     commit(m, g)
 }
 
@@ -252,7 +255,10 @@ impl Caller {
             (Waiter::Goroutine(g), Caller::Thread(v)) => ready_from_outside(&v.thread.slot, g),
             (Waiter::Goroutine(g), Caller::Machine(m)) => {
                 make_ready(m, g);
-                queue::submit_last(m, g);
+                match turn {
+                    Turn::Next => queue::submit_next(m, g),
+                    Turn::Last => queue::submit_last(m, g),
+                }
             }
             (Waiter::Goroutine(g), Caller::Monitor(slot)) => ready_from_outside(slot, g),
             (Waiter::Thread(t), _) => t.wake(),

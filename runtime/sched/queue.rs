@@ -4,21 +4,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::prim::chaos;
 use crate::sched::SCHED;
+use crate::sched::counts::GlobalCounts;
 use crate::sched::g::{G, GList};
 use crate::sched::m::M;
 use crate::sched::p::P;
+use crate::sched::state::Status;
 use crate::sched::wake::{wake_searcher, wake_searcher_for_one};
 
 /// The global queue: what was preempted, what comes from threads without a P, what lost its P.
 pub(crate) struct GlobalQueue {
     len: AtomicUsize,
-    list: Mutex<GList>,
+    list: Mutex<List>,
+}
+
+struct List {
+    gs: GList,
+    counts: GlobalCounts,
 }
 
 impl GlobalQueue {
     pub(crate) const fn new() -> GlobalQueue {
-        GlobalQueue { len: AtomicUsize::new(0), list: Mutex::new(GList::new()) }
+        GlobalQueue {
+            len: AtomicUsize::new(0),
+            list: Mutex::new(List { gs: GList::new(), counts: GlobalCounts::new() }),
+        }
     }
 
     /// Goroutines in it, roughly.
@@ -29,8 +40,25 @@ impl GlobalQueue {
 
     pub(crate) fn push(&self, g: &'static G) {
         let mut list = self.list.lock();
-        list.push_back(g);
-        self.len.store(list.len(), Ordering::Relaxed);
+        if g.state.status() == Status::Idle && !g.marks.is_system() {
+            // A thread's, not announced yet.
+            list.counts.created += 1;
+        }
+        list.counts.runnable(g);
+        list.gs.push_back(g);
+        self.len.store(list.gs.len(), Ordering::Relaxed);
+    }
+
+    /// Goroutines that threads made.
+    pub(crate) fn created(&self) -> u64 {
+        self.list.lock().counts.created
+    }
+
+    /// Appends all of `gs`.
+    pub(crate) fn push_all(&self, gs: &mut GList) {
+        let mut list = self.list.lock();
+        list.gs.append(gs);
+        self.len.store(list.gs.len(), Ordering::Relaxed);
     }
 
     /// Takes one.
@@ -39,8 +67,8 @@ impl GlobalQueue {
             return None;
         }
         let mut list = self.list.lock();
-        let g = list.pop_front();
-        self.len.store(list.len(), Ordering::Relaxed);
+        let g = list.gs.pop_front();
+        self.len.store(list.gs.len(), Ordering::Relaxed);
         g
     }
 
@@ -50,13 +78,13 @@ impl GlobalQueue {
             return None;
         }
         let mut list = self.list.lock();
-        let share = (list.len() / procs + 1).min(128);
-        let first = list.pop_front();
+        let share = (list.gs.len() / procs + 1).min(128);
+        let first = list.gs.pop_front();
         for _ in 1..share {
-            let Some(g) = list.pop_front() else { break };
-            p.put_back(g);
+            let Some(g) = list.gs.pop_front() else { break };
+            p.take_over(g);
         }
-        self.len.store(list.len(), Ordering::Relaxed);
+        self.len.store(list.gs.len(), Ordering::Relaxed);
         first
     }
 }
@@ -64,9 +92,14 @@ impl GlobalQueue {
 /// A goroutine became runnable because of the one that runs on `m`: it is the next there.
 #[inline]
 pub(crate) fn submit_next(m: &'static M, g: &'static G) {
+    match chaos::pick(8) {
+        Some(0) => return submit_global(g),
+        Some(1 | 2) => return submit_last(m, g),
+        _ => {}
+    }
     let more = m.must_p().put_next(g);
     // The caller's M has a P; if it is the only one there is, none is idle.
-    if SCHED.ps().len() > 1 {
+    if SCHED.gomaxprocs() > 1 {
         if more {
             wake_searcher();
         } else {
@@ -78,7 +111,7 @@ pub(crate) fn submit_next(m: &'static M, g: &'static G) {
 /// A goroutine became runnable and queues up behind the others of `m`'s P.
 pub(crate) fn submit_last(m: &'static M, g: &'static G) {
     m.must_p().put_back(g);
-    if SCHED.ps().len() > 1 {
+    if SCHED.gomaxprocs() > 1 {
         wake_searcher();
     }
 }
@@ -86,5 +119,6 @@ pub(crate) fn submit_last(m: &'static M, g: &'static G) {
 /// A goroutine became runnable and belongs to no P.
 pub(crate) fn submit_global(g: &'static G) {
     SCHED.global.push(g);
+    chaos::window();
     wake_searcher();
 }

@@ -12,18 +12,23 @@ use tracer::barrier;
 use tracer::unwind::Regs;
 
 use crate::sched::deadlock::RUNS;
+use crate::sched::emit::At;
 use crate::sched::find::{find, start_p};
 use crate::sched::life::execute;
 use crate::sched::m::M;
+use crate::sched::procs::PROCS_MAX;
 use crate::sched::spawn::{self, Settings, spawn};
 use crate::sched::{SCHED, advance, creator, sysmon};
 use crate::stack::arena::ARENA;
+use crate::stack::header::current_g;
 use crate::stack::overflow;
 
-/// GOMAXPROCS at most.
-const PROCS_MAX: usize = 1024;
-/// Threads, if nothing is said.
+/// Threads, if nothing is said; more if there are many Ps.
 const THREADS_DEFAULT: usize = 512;
+
+fn threads_default(procs: usize) -> usize {
+    THREADS_DEFAULT.max(procs * 4)
+}
 
 /// How the runtime is started. There is one runtime per process; it is started once and runs until the process ends.
 ///
@@ -47,12 +52,13 @@ pub struct Config {
     creator_stacks: bool,
 }
 
-/// What the runtime was started with.
-static STARTED: OnceLock<usize> = OnceLock::new();
+/// Whether the runtime has started; whether `max_threads` was named.
+static STARTED: OnceLock<bool> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
 
 impl Config {
-    /// The default: as many processors as the machine has (or as `GOMAXPROCS` in the environment says), at most 512 threads.
+    /// The default: as many processors as the machine has (or as `GOMAXPROCS` in the environment says), at most 512 threads
+    /// (more if there are many processors).
     pub fn new() -> Config {
         Config::default()
     }
@@ -63,8 +69,12 @@ impl Config {
         self
     }
 
-    /// How many threads the runtime may have, at least GOMAXPROCS + 1. Threads beyond GOMAXPROCS are used by
-    /// goroutines in blocking calls. (Threads that wait together with a goroutine that is locked to them come on top.)
+    /// How many threads the runtime may have, at least GOMAXPROCS + 1. By default 512, or four for each processor if that is more.
+    ///
+    /// Threads beyond GOMAXPROCS are used by goroutines that block theirs. Those that say so, by [`blocking`](crate::blocking), wait for
+    /// a place when nearly all are in use: about `max_threads - 2 * GOMAXPROCS` are inside at the same time, at least one. Those that
+    /// block in plain code take threads until there are none; then others wait for the processors they keep.
+    /// (Threads that wait together with a goroutine that is locked to them come on top.)
     pub fn max_threads(mut self, n: usize) -> Config {
         self.max_threads = Some(n);
         self
@@ -96,10 +106,7 @@ impl Config {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        assert!(
-            crate::stack::header::current_g().is_none(),
-            "rt::run was called from a goroutine: call the function itself, or rt::go"
-        );
+        assert!(current_g().is_none(), "rt::run was called from a goroutine: call the function itself, or rt::go");
         if let Err(e) = self.start() {
             panic!("cannot start the runtime: {e}");
         }
@@ -132,7 +139,8 @@ impl Config {
             None => None,
         };
         let _one = STARTING.lock();
-        if let Some(&running) = STARTED.get() {
+        if STARTED.get().is_some() {
+            let running = SCHED.gomaxprocs();
             return match procs {
                 Some(n) if n != running => Err(format!("it runs already, with GOMAXPROCS={running}, not {n}")),
                 _ => Ok(()),
@@ -143,7 +151,7 @@ impl Config {
             None => procs_from_environment()?,
         };
         creator::set(self.creator_stacks || creator::from_environment());
-        let max_threads = self.max_threads.unwrap_or(THREADS_DEFAULT.max(procs + 1));
+        let max_threads = self.max_threads.unwrap_or(threads_default(procs));
         if max_threads <= procs {
             return Err(format!("max_threads({max_threads}): want more than GOMAXPROCS, which is {procs}"));
         }
@@ -156,7 +164,7 @@ impl Config {
             *FAILED.lock() = Some(e.clone());
             return Err(e);
         }
-        let _ = STARTED.set(procs);
+        let _ = STARTED.set(self.max_threads.is_some());
         Ok(())
     }
 }
@@ -182,7 +190,45 @@ where
 /// How many goroutines run at the same time. Before the runtime is started: what it would start with, or 1 if the environment's
 /// `GOMAXPROCS` is not usable.
 pub fn gomaxprocs() -> usize {
-    STARTED.get().copied().unwrap_or_else(|| procs_from_environment().unwrap_or(1))
+    match SCHED.gomaxprocs() {
+        0 => procs_from_environment().unwrap_or(1),
+        n => n,
+    }
+}
+
+/// Sets how many goroutines run at the same time, 1 to 1024, and gives the number before. Works from goroutines and threads; the first
+/// call starts the runtime.
+///
+/// The world is stopped for it, which takes some microseconds; user code is not waited for. When this returns, the new number holds:
+/// goroutines of processors that went are in the queues of others, and one that was in plain code on such a processor goes on
+/// until it calls into the runtime.
+///
+/// # Panics
+///
+/// If `n` is 0 or more than 1024. If it is not less than a [`max_threads`](Config::max_threads) that was set. If the runtime cannot be
+/// started (see [`Config::run`]).
+///
+/// ```
+/// rt::Config::new().gomaxprocs(2).run(|| {
+///     assert_eq!(rt::set_gomaxprocs(4), 2);
+///     assert_eq!(rt::gomaxprocs(), 4);
+/// });
+/// ```
+#[track_caller]
+#[inline(never)]
+pub fn set_gomaxprocs(n: usize) -> usize {
+    assert!((1..=PROCS_MAX).contains(&n), "set_gomaxprocs({n}): want a number from 1 to {PROCS_MAX}");
+    start_default();
+    if STARTED.get() == Some(&true) {
+        let max = SCHED.max_threads();
+        assert!(n < max, "set_gomaxprocs({n}): want less than max_threads, which was set to {max}");
+    } else {
+        SCHED.raise_max_threads(threads_default(n));
+    }
+    let regs = Regs::here();
+    let old = advance::set_gomaxprocs(n, current_g().map(|g| At::on(g, regs)));
+    // The call is not the last thing this does, so the frame of the registers stays until the reply is there.
+    std::hint::black_box(old)
 }
 
 /// Starts the runtime with the default configuration, for a thread that spawns without `run`.

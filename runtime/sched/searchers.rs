@@ -9,6 +9,7 @@
 //!   after the other.
 
 use crate::prim::atomic::{AtomicU32, Ordering, fence};
+use crate::prim::chaos;
 
 /// Counters of Ps without an M and of Ms that search.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ impl Searchers {
     pub(crate) fn claim(&self) -> Option<Searching> {
         // ORDER: SeqCst; pairs with the fence in give_up(): push, then read the counters (I1).
         fence(Ordering::SeqCst);
+        chaos::window();
         if self.idle.load(Ordering::Relaxed) == 0 || self.searching.load(Ordering::Relaxed) != 0 {
             return None;
         }
@@ -82,6 +84,7 @@ impl Searchers {
     #[must_use]
     pub(crate) fn found(&self, searching: Searching) -> Option<Searching> {
         std::mem::forget(searching);
+        chaos::window();
         let before = self.searching.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0);
         if before == 1 { self.claim() } else { None }
@@ -90,6 +93,7 @@ impl Searchers {
     /// The search found nothing and the P is on the idle list, or a claim found no P. The caller MUST look at all queues once more now (I2).
     pub(crate) fn give_up(&self, searching: Searching) {
         std::mem::forget(searching);
+        chaos::window();
         let before = self.searching.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0);
         // ORDER: SeqCst; pairs with the fence in claim(): leave the counters, then read the queues (I2).

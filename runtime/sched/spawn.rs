@@ -192,7 +192,7 @@ fn from_thread(settings: Settings<'_>, task: RawTask, origin: Origin) -> u64 {
 #[inline]
 fn equip(g: &'static G, settings: Settings<'_>, task: RawTask, origin: Origin, inherited: Option<&Arc<LabelSet>>) {
     g.class.set(settings.class);
-    g.system.set(settings.system);
+    g.marks.set_system(settings.system);
     g.task.set(Some(task));
     g.origin.set(Some(origin));
     // SAFETY: N2: the goroutine is Idle and known to its maker only.

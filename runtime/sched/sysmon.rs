@@ -16,18 +16,17 @@ use std::time::Duration;
 
 use tracer::clock::mono_ns;
 use tracer::record::{self, Slot, thread_id};
-use tracer::wire::ext::Cause;
 
+use crate::prim::chaos;
 use crate::prim::parker::Parker;
 use crate::sched::deadlock::Watch;
-use crate::sched::emit;
 use crate::sched::find::{poller_is_watched, run_timers_from_outside, wake_poller_for_timers};
 use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
 use crate::sched::state::Status;
 use crate::sched::wake::{start_m, wake_searcher};
-use crate::sched::{SCHED, advance};
+use crate::sched::{SCHED, advance, outside};
 use crate::stack::arena::ARENA;
 use crate::stack::overflow;
 
@@ -118,6 +117,10 @@ fn main() {
 /// Wakes a searcher for what ought to have woken one: work beside an idle P, a timer that is long due. (Where threads run
 /// out, nobody could be woken at the time.) What is due for longer still, with nobody there to see to it, it does itself.
 fn backstop(now: u64) {
+    if chaos::one_in(1) && SCHED.inner.lock().refused == 0 {
+        // Under chaos a wake-up that is lost is to show.
+        return;
+    }
     if SCHED.next_timer_ns() < now.saturating_sub(OUTSIDE_NS) {
         run_timers_from_outside(slot(), now);
     }
@@ -200,38 +203,18 @@ fn is_wanted(p: &P, now: u64) -> bool {
 fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
     // A look without the M's leave: the visit below decides.
     let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);
-    if !declared && outside_ns < OUTSIDE_NS || !is_wanted(p, now) {
+    let soon = !declared && outside_ns < OUTSIDE_NS && !chaos::one_in(16);
+    if soon || !is_wanted(p, now) && !chaos::one_in(64) {
         return false;
     }
     let Some(visit) = m.border.visit() else { return false };
-    let (Some(held), Some(g)) = (m.p().filter(|x| std::ptr::eq(*x, p)), m.current()) else { return false };
+    if !m.p().is_some_and(|x| std::ptr::eq(x, p)) || m.current().is_none() {
+        return false;
+    }
     if SCHED.stopping.load(Ordering::SeqCst) != 0 {
         return false;
     }
-    let status = g.state.status();
-    let cause = if status == Status::Syscall { Cause::BlockingCall } else { Cause::OutsideTooLong };
-    {
-        // The full gate: nothing holds sysmon still in a stopped world. Everything about p and g was learned before (G2).
-        let guard = slot().acquire();
-        // SAFETY: the visit holds m at its border for as long as the writer lives.
-        if let Some(mut w) = unsafe { guard.writer_for(&m.slot) } {
-            emit::context(&mut w, m);
-            if status == Status::Running {
-                emit::syscall_begin(&mut w, m, emit::At::nowhere());
-            }
-        }
-        if status == Status::Running {
-            // Where it stands nobody knows: it runs.
-            g.stand_anywhere();
-            g.state.syscall_begin();
-        }
-        if let Some(mut w) = guard.writer() {
-            emit::proc_steal(&mut w, held, m, cause);
-        }
-    }
-    let held = m.clear_p();
-    visit.take();
-    hand_off(held, now);
+    hand_off(outside::take_p(slot(), m, visit, None), now);
     true
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::MutexGuard;
 
+use crate::prim::chaos;
 use crate::prim::say::say;
 use crate::sched::life::world_runs;
 use crate::sched::m::M;
@@ -70,16 +71,20 @@ pub(crate) fn wake_claimed(mut s: Searching) {
 
 /// Lets some M run with `p`: a sleeping one, the one in the poller, or a new one.
 pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
+    chaos::window();
     let mut inner = SCHED.inner.lock();
+    inner.wake_ups += 1;
     if let Some(m) = inner.idle_ms.pop().or_else(|| inner.poller.heir.take()) {
         m.assign(p, searching);
         drop(inner);
+        chaos::window();
         m.parker.unpark();
         return;
     }
     if let Some(m) = inner.poller.sleeper.take() {
         m.assign(p, searching);
         drop(inner);
+        chaos::window();
         SCHED.waker().wake();
         return;
     }
@@ -107,6 +112,8 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
 fn too_many(mut inner: MutexGuard<'_, Inner>, p: HeldP, searching: Option<Searching>) {
     static SAID: AtomicBool = AtomicBool::new(false);
     let ms = inner.ms;
+    inner.wake_ups -= 1;
+    inner.refused += 1;
     inner.put_idle_p(p);
     drop(inner);
     if let Some(s) = searching {

@@ -23,7 +23,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::prim::tls;
+use crate::prim::{chaos, tls};
 use crate::sched::coro_suspend;
 use crate::sched::emit;
 use crate::sched::find::{start_p, stop_p};
@@ -77,13 +77,14 @@ pub(crate) unsafe fn switch(m: &'static M, g: &'static G) {
 
 #[cold]
 fn wait_in_place(m: &'static M, g: &'static G) {
-    g.wired.set(true);
+    g.marks.set_wired(true);
     let after = m.after.take().expect("a goroutine that stops says why");
     afterwards(m, after);
     WAITING.fetch_add(1, Ordering::SeqCst); // R5
     if m.p().is_some() {
         hand_off(stop_p(m), tracer::clock::mono_ns());
     }
+    chaos::window();
     let p = loop {
         match m.take_assigned() {
             Some((p, None)) => break p,
@@ -93,7 +94,7 @@ fn wait_in_place(m: &'static M, g: &'static G) {
     };
     WAITING.fetch_sub(1, Ordering::SeqCst);
     start_p(m, p);
-    if !g.system.get() {
+    if !g.marks.is_system() {
         let turns = &m.must_p().turns;
         turns.store(turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
@@ -105,7 +106,7 @@ fn wait_in_place(m: &'static M, g: &'static G) {
     }
     drop(guard);
     m.set_current(Some(g));
-    g.wired.set(false);
+    g.marks.set_wired(false);
 }
 
 /// `m` has found a wired goroutine: the P goes to the goroutine's own M (R2).
@@ -117,6 +118,7 @@ pub(crate) fn give_back(m: &'static M, g: &'static G) {
     {
         emit::locked_thread(&mut w, m, m.must_p());
     }
+    chaos::window();
     its.assign(stop_p(m), None);
     its.parker.unpark();
 }

@@ -7,6 +7,8 @@
 //! - S-3: a P that is in somebody's hands on the way to an M is waited for until that M has it.
 //! - S-5: stops are numbered, and an M that waits says for which stop. Otherwise one that is on its way on, but has not run
 //!   since, would count as stopped in the next.
+//! - S-6: whoever has stopped the world may take the P of an M that waits in [`stop_here`]. The M MUST look whether it still has one after
+//!   it has seen that the world runs, or that the stop is another. Otherwise it would speak for a P that may be somebody else's by then.
 //! - S-4: Ms without a P (coming back from a call, sleeping in the poller), sysmon and foreign threads go on. What they do
 //!   is guarded by the full gate, so a trace start waits for them there.
 
@@ -14,9 +16,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tracer::clock::mono_ns;
 
+use crate::prim::chaos;
 use crate::sched::SCHED;
 use crate::sched::border::Visit;
+use crate::sched::counts::{STOPPED, STOPPING};
 use crate::sched::find::timer_is_due;
 use crate::sched::m::M;
 use crate::sched::p::P;
@@ -28,7 +33,8 @@ static STOPPER: Mutex<u64> = Mutex::new(0);
 
 /// Evidence that the world is stopped by the calling goroutine. Dropping it starts the world.
 pub(crate) struct Stopped {
-    visits: Vec<Visit<'static>>,
+    visits: Vec<(&'static P, Visit<'static>)>,
+    began_ns: u64,
     _one: parking_lot::MutexGuard<'static, u64>,
 }
 
@@ -37,11 +43,13 @@ pub(crate) struct Stopped {
 pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
     let mut one = STOPPER.try_lock()?;
     *one += 1;
+    let began_ns = mono_ns();
     {
         // Under the lock, so that take_idle_p() either comes before or sees it.
         let _inner = SCHED.inner.lock();
         SCHED.stopping.store(*one, Ordering::SeqCst);
     }
+    chaos::window();
     let my_p = me.m().must_p();
     let mut visits = Vec::with_capacity(SCHED.ps().len());
     for p in SCHED.ps() {
@@ -58,11 +66,12 @@ pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
             }
         }
     }
-    Some(Stopped { visits, _one: one })
+    STOPPING.record(mono_ns().saturating_sub(began_ns));
+    Some(Stopped { visits, began_ns, _one: one })
 }
 
 /// Whether `p` is stopped (S-1).
-fn stop_one(p: &'static P, stop: u64, visits: &mut Vec<Visit<'static>>) -> bool {
+fn stop_one(p: &'static P, stop: u64, visits: &mut Vec<(&'static P, Visit<'static>)>) -> bool {
     if p.stopped_in.load(Ordering::SeqCst) == stop {
         return true;
     }
@@ -74,10 +83,18 @@ fn stop_one(p: &'static P, stop: u64, visits: &mut Vec<Visit<'static>>) -> bool 
     let Some(visit) = m.border.visit() else { return false };
     // The M may have another P by now, or none.
     if m.p().is_some_and(|x| std::ptr::eq(x, p)) {
-        visits.push(visit);
+        visits.push((p, visit));
         return true;
     }
     false
+}
+
+impl Stopped {
+    /// The visit by which `p`'s M is held, if it is held that way, and then the caller ends it.
+    pub(crate) fn visit_of(&mut self, p: &P) -> Option<Visit<'static>> {
+        let i = self.visits.iter().position(|(x, _)| std::ptr::eq(*x, p))?;
+        Some(self.visits.swap_remove(i).1)
+    }
 }
 
 impl Drop for Stopped {
@@ -86,7 +103,9 @@ impl Drop for Stopped {
             let _inner = SCHED.inner.lock();
             SCHED.stopping.store(0, Ordering::SeqCst);
         }
+        chaos::window();
         self.visits.clear();
+        STOPPED.record(mono_ns().saturating_sub(self.began_ns));
         for p in SCHED.ps() {
             // Those who do not wait keep the token until their next park, which looks again anyway.
             if let Some(m) = p.m() {
@@ -100,15 +119,17 @@ impl Drop for Stopped {
     }
 }
 
-/// An M with a P waits, in the scheduler, until the world runs again.
+/// An M with a P waits, in the scheduler, until the world runs again or its P was taken away (S-6).
 pub(crate) fn stop_here(m: &'static M) {
-    let p = m.must_p();
     loop {
         let stop = SCHED.stopping.load(Ordering::SeqCst);
         if stop == 0 {
             return;
         }
+        // Each time anew: see S-6.
+        let Some(p) = m.p() else { return };
         // S-5. ORDER: SeqCst; pairs with the load in stop_one(): everything this M did is visible to the stopper.
+        chaos::window();
         p.stopped_in.store(stop, Ordering::SeqCst);
         if SCHED.stopping.load(Ordering::SeqCst) == stop {
             m.parker.park();

@@ -54,6 +54,8 @@ pub enum Cause {
     LockedThread,
     /// The M ends, or has no more use for a P.
     ThreadDone,
+    /// GOMAXPROCS became smaller: nobody gets the P.
+    Gomaxprocs,
     /// A cause that this version has no word for.
     Other(u64),
 }
@@ -66,6 +68,7 @@ impl Cause {
             Cause::OutsideTooLong => 2,
             Cause::LockedThread => 3,
             Cause::ThreadDone => 4,
+            Cause::Gomaxprocs => 5,
             Cause::Other(code) => code,
         }
     }
@@ -77,6 +80,7 @@ impl Cause {
             2 => Cause::OutsideTooLong,
             3 => Cause::LockedThread,
             4 => Cause::ThreadDone,
+            5 => Cause::Gomaxprocs,
             _ => Cause::Other(code),
         }
     }
@@ -89,6 +93,7 @@ impl std::fmt::Display for Cause {
             Cause::OutsideTooLong => f.write_str("outside too long"),
             Cause::LockedThread => f.write_str("locked thread"),
             Cause::ThreadDone => f.write_str("thread done"),
+            Cause::Gomaxprocs => f.write_str("GOMAXPROCS"),
             Cause::Other(code) => write!(f, "cause {code}"),
         }
     }

@@ -1,11 +1,11 @@
 //! All steps in a row.
 
-use crate::{Step, conformance, examples, loom, steps};
+use crate::{Step, chaos, conformance, examples, loom, steps};
 use std::time::{Duration, Instant};
 
 type Check = (&'static str, fn() -> Step);
 
-const CHECKS: [Check; 10] = [
+const CHECKS: [Check; 11] = [
     ("fmt", steps::fmt),
     ("clippy", steps::clippy),
     ("doc", steps::doc),
@@ -14,6 +14,7 @@ const CHECKS: [Check; 10] = [
     ("doctest", steps::doctest),
     ("examples", || examples::run(&[])),
     ("loom", loom::run),
+    ("chaos", chaos::run),
     ("lto", steps::lto),
     (CONFORMANCE, conformance::run),
 ];

@@ -1,6 +1,7 @@
 //! The project's checks: `cargo xtask ci` runs them all, `cargo xtask STEP` one of them. No dependencies, so that it
 //! builds in a second.
 
+mod chaos;
 mod ci;
 mod conformance;
 mod examples;
@@ -29,6 +30,7 @@ usage: cargo xtask COMMAND
   doctest                       the programs in the documentation
   examples [NAME...]            build the examples in release, run them, check how they end and what they say
   loom                          the models, with LOOM_MAX_PREEMPTIONS (2 unless set)
+  chaos                         the runtime's tests with --cfg rt_chaos, for RT_CHAOS_ROUNDS seeds (2 unless set), or with RT_CHAOS_SEED
   lto                           the migration test under fat LTO
   conformance [FILE...]         Go's reader and ours on traces of ours, and ours on traces of Go's;
                                 with files: both readers on these
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         "doctest" => none(rest, steps::doctest),
         "examples" => examples::run(rest),
         "loom" => none(rest, loom::run),
+        "chaos" => none(rest, chaos::run),
         "lto" => none(rest, steps::lto),
         "conformance" if rest.is_empty() => conformance::run(),
         "conformance" => conformance::judge_files(rest),

@@ -28,8 +28,9 @@ fn has_nextest() -> bool {
     Run::cargo(&["nextest", "--version"]).quiet().capture().is_ok_and(|done| done.success().is_ok())
 }
 
-/// Unit and integration tests of some packages. nextest runs each in a process of its own and ends those that hang.
-pub(crate) fn tests(select: &[&str], border: Option<&str>) -> Result<&'static str, String> {
+/// Unit and integration tests of some packages, in an environment that `set` completes. nextest runs each in a process of its own and
+/// ends those that hang.
+pub(crate) fn tests(select: &[&str], set: impl FnOnce(Run) -> Run) -> Result<&'static str, String> {
     let (runner, run) = if has_nextest() {
         let run = Run::cargo(&["nextest", "run", "--config-file", "xtask/nextest.toml", "--all-features"]);
         ("nextest", run.args(select))
@@ -37,21 +38,20 @@ pub(crate) fn tests(select: &[&str], border: Option<&str>) -> Result<&'static st
         println!("    cargo-nextest is not installed: cargo test, and a test that hangs ends with the whole step");
         ("cargo test", Run::cargo(&["test", "--all-features", "--lib", "--bins", "--tests"]).args(select))
     };
-    let run = match border {
-        Some(border) => run.env("RT_BORDER", border),
-        None => run.env_remove("RT_BORDER"),
-    };
-    run.status()?;
+    set(run.env_remove("RT_BORDER")).status()?;
     Ok(runner)
 }
 
 pub(crate) fn test() -> Step {
-    Ok(format!("whole workspace, by {}", tests(&["--workspace"], None)?))
+    Ok(format!("whole workspace, by {}", tests(&["--workspace"], |run| run)?))
 }
 
 /// The runtime's tests again with the border that works without membarrier.
 pub(crate) fn test_fence() -> Step {
-    Ok(format!("runtime with RT_BORDER=fence, by {}", tests(&["--package", "gort"], Some("fence"))?))
+    Ok(format!(
+        "runtime with RT_BORDER=fence, by {}",
+        tests(&["--package", "gort"], |run| run.env("RT_BORDER", "fence"))?
+    ))
 }
 
 pub(crate) fn doctest() -> Step {
