@@ -263,10 +263,18 @@ fn start(procs: usize, max_threads: usize) -> Result<(), String> {
     sysmon::start().map_err(|e| format!("the monitor thread: {e}"))?;
     // The advancer is the first goroutine: it is there before anybody can ask it for a trace.
     spawn::system(advance::main);
-    if SCHED.inner.lock().ms == 0 {
-        return Err("the system gives no thread".into());
+    // The submission has started a thread for it, or sysmon, which was faster, is about to.
+    loop {
+        let inner = SCHED.inner.lock();
+        if inner.ms != 0 {
+            return Ok(());
+        }
+        if inner.refused != 0 {
+            return Err("the system gives no thread".into());
+        }
+        drop(inner);
+        std::thread::yield_now();
     }
-    Ok(())
 }
 
 /// The life of an M's thread.
