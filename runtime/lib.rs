@@ -111,7 +111,7 @@ pub use scope::{Scope, ScopedJoinHandle, scope};
 #[cfg(not(loom))]
 pub fn yield_now() {
     match sched::park::Inside::enter() {
-        Some(inside) => inside.yield_now(tracer::record::Fixed::Yield),
+        Some(inside) => inside.offer_turn(),
         None => std::thread::yield_now(),
     }
 }

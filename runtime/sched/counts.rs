@@ -153,14 +153,14 @@ impl Counts {
     /// `g` is about to run.
     #[inline]
     pub(crate) fn runs(&self, g: &G) {
-        if g.stamped.get() {
+        if g.marks.is_stamped() {
             self.measure(g);
         }
     }
 
     #[cold]
     fn measure(&self, g: &G) {
-        g.stamped.set(false);
+        g.marks.set_stamped(false);
         // Another processor's clock may be a little behind.
         let ticks = clock::ticks().saturating_sub(g.stamp.get());
         let ns = u128::from(ticks) * 1_000_000 / u128::from(clock::ticks_per_ms().max(1));
@@ -193,7 +193,7 @@ impl GlobalCounts {
 #[cold]
 fn stamp(g: &G) {
     g.stamp.set(clock::ticks());
-    g.stamped.set(true);
+    g.marks.set_stamped(true);
 }
 
 /// How often a P was taken from an M that kept it. Sysmon does that, and whoever makes GOMAXPROCS smaller.

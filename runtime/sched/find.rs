@@ -36,6 +36,35 @@ const GLOBAL_FIRST: u32 = 61;
 /// How long a lone searcher goes on before its M sleeps: waking it again would cost more.
 const SPIN_NS: u64 = 30_000;
 
+/// The goroutine in the next slot, where [`find`] would do nothing else: most of the time.
+#[inline]
+pub(crate) fn find_next(m: &'static M) -> Option<&'static G> {
+    let p = m.p()?;
+    let tick = p.searches.get().wrapping_add(1);
+    // SAFETY: as in find().
+    let searches = unsafe { (*m.own.get()).searching.is_some() };
+    if tick.is_multiple_of(8) || tick.is_multiple_of(GLOBAL_FIRST) || searches || !world_runs() || chaos::one_in(1) {
+        return None;
+    }
+    // It was made ready by a goroutine that ran here, or by this M: it is not Idle.
+    let g = p.take_next()?;
+    p.searches.set(tick);
+    Some(g)
+}
+
+/// Whether nothing but the goroutine that runs on `m` could run on its P, as far as a glance tells: then it need not give up its turn.
+#[inline]
+pub(crate) fn nobody_else(m: &'static M) -> bool {
+    let p = m.must_p();
+    let tick = p.searches.get().wrapping_add(1);
+    // Every eighth time the timers are looked at, too, and every so often the others' queues.
+    if tick.is_multiple_of(8) || p.has_own_work() || SCHED.global.len() != 0 || !world_runs() || chaos::one_in(1) {
+        return false;
+    }
+    p.searches.set(tick);
+    true
+}
+
 /// Finds a goroutine, sleeping as long as there is none. On return `m` has a P.
 pub(crate) fn find(m: &'static M) -> Found {
     // SAFETY: `own` is touched on the M's own stack only, and by one function at a time: nothing below calls find().
@@ -96,7 +125,7 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
         return Some((g, true));
     }
     // Reading the clock costs as much as a switch: with work at hand, look at the timers every eighth time.
-    if p.timers.next_ns() != u64::MAX && (tick.is_multiple_of(8) || !p.has_work()) {
+    if p.timers.next_ns() != u64::MAX && (tick.is_multiple_of(8) || !p.has_own_work()) {
         run_timers(m, p);
     }
     if tick.is_multiple_of(8) {
@@ -109,7 +138,7 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
         return Some((g, true));
     }
     if let Some(g) = SCHED.global.pop_batch(p, SCHED.gomaxprocs()) {
-        if p.has_work() {
+        if p.has_own_work() {
             wake_searcher();
         }
         return Some((g, true));
@@ -226,7 +255,7 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
     let mut due = Due::default();
     from.timers.take_due(now, &mut due);
     let p = m.must_p();
-    let many = due.gs.len() > 1 || p.has_work();
+    let many = due.gs.len() > 1 || p.has_own_work();
     let alone = due.gs.len() == 1;
     while let Some(g) = due.gs.pop_front() {
         make_ready(m, g);

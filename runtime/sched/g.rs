@@ -112,6 +112,13 @@ pub(crate) struct Marks(Cell<u8>);
 impl Marks {
     const WIRED: u8 = 1;
     const SYSTEM: u8 = 2;
+    const STAMPED: u8 = 4;
+
+    /// Whether there is none.
+    #[inline]
+    pub(crate) fn is_clear(&self) -> bool {
+        self.0.get() == 0
+    }
 
     fn set(&self, mark: u8, to: bool) {
         self.0.set(self.0.get() & !mark | if to { mark } else { 0 });
@@ -134,6 +141,16 @@ impl Marks {
     pub(crate) fn set_system(&self, to: bool) {
         self.set(Marks::SYSTEM, to);
     }
+
+    /// Whether `stamp` says since when it is runnable. Both belong to whoever readies it until it is queued, then to whoever takes it
+    /// off; nobody changes another mark meanwhile.
+    pub(crate) fn is_stamped(&self) -> bool {
+        self.0.get() & Marks::STAMPED != 0
+    }
+
+    pub(crate) fn set_stamped(&self, to: bool) {
+        self.set(Marks::STAMPED, to);
+    }
 }
 
 /// A goroutine.
@@ -147,8 +164,6 @@ pub(crate) struct G {
     pub(crate) marks: Marks,
     /// It stays on its M's thread until it says otherwise: `locks` is not 0 (N4).
     pub(crate) locked: Cell<bool>,
-    /// `stamp` says since when it is runnable. Both belong to whoever readies it until it is queued, then to whoever takes it off.
-    pub(crate) stamped: Cell<bool>,
     /// The M that runs it.
     m: AtomicPtr<M>,
     pub(crate) stack: Cell<Option<StackRef>>,
@@ -208,7 +223,6 @@ impl G {
             labels: UnsafeCell::new(None),
             locals: Cell::new(std::ptr::null_mut()),
             locks: Cell::new(0),
-            stamped: Cell::new(false),
             stamp: Cell::new(0),
         }
     }

@@ -51,9 +51,11 @@ static STACKLESS_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Runs a goroutine on `m` until it gives the M back. `fresh` begins a new time slice.
 pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
     let p = m.must_p();
-    p.counts.runs(g);
-    if g.marks.is_wired() {
-        return wired::give_back(m, g);
+    if !g.marks.is_clear() {
+        p.counts.runs(g);
+        if g.marks.is_wired() {
+            return wired::give_back(m, g);
+        }
     }
     let stack = match g.stack.get() {
         Some(s) => s,
@@ -111,7 +113,7 @@ pub(crate) fn afterwards(m: &'static M, after: After) {
         }
         After::Yield(g) => {
             let p = m.must_p();
-            let more = p.has_work();
+            let more = p.has_own_work();
             p.put_back(g);
             // This M takes one of them; a P that went idle just now could take another.
             if more && SCHED.searchers.idle_ps() != 0 {

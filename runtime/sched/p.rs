@@ -232,6 +232,14 @@ impl P {
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
+    /// As [`P::has_work`], for its holder, who needs no fence to know its own queue (P2).
+    #[inline]
+    pub(crate) fn has_own_work(&self) -> bool {
+        !self.run_next.load(Ordering::Relaxed).is_null()
+            || !self.deque.is_empty()
+            || self.ahead_len.load(Ordering::Relaxed) != 0
+    }
+
     /// Goroutines that wait here, roughly. Anybody may ask.
     pub(crate) fn queued(&self) -> usize {
         let next = !self.run_next.load(Ordering::Relaxed).is_null();

@@ -23,7 +23,7 @@ use tracer::unwind::Regs;
 
 use crate::prim::{chaos, tls};
 use crate::sched::emit::{self, At};
-use crate::sched::find::wake_poller_for_timers;
+use crate::sched::find::{nobody_else, wake_poller_for_timers};
 use crate::sched::foreign::Foreign;
 use crate::sched::g::{G, Kind, Place, Wait};
 use crate::sched::m::{After, Commit, M};
@@ -110,6 +110,14 @@ impl Inside {
         chaos::window();
         // SAFETY: the caller runs on g's stack.
         unsafe { wired::switch(m, g) };
+    }
+
+    /// Gives others a turn, if there are any. While a trace is recorded it shows in any case.
+    #[inline]
+    pub(crate) fn offer_turn(&self) {
+        if tracer::record::enabled() || !nobody_else(self.m()) {
+            self.yield_now(Fixed::Yield);
+        }
     }
 
     /// Gives others a turn; the goroutine stays runnable.

@@ -13,7 +13,7 @@ use tracer::unwind::Regs;
 
 use crate::sched::deadlock::RUNS;
 use crate::sched::emit::At;
-use crate::sched::find::{find, start_p};
+use crate::sched::find::{find, find_next, start_p};
 use crate::sched::life::execute;
 use crate::sched::m::M;
 use crate::sched::procs::PROCS_MAX;
@@ -286,7 +286,12 @@ pub(crate) fn m_main(m: &'static M) {
     // SAFETY: `own` is touched on the M's own stack only; no other reference to it lives here.
     unsafe { (*m.own.get()).searching = searching };
     loop {
-        let (g, fresh) = find(m);
-        execute(m, g, fresh);
+        match find_next(m) {
+            Some(g) => execute(m, g, false),
+            None => {
+                let (g, fresh) = find(m);
+                execute(m, g, fresh);
+            }
+        }
     }
 }
