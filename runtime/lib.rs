@@ -45,6 +45,8 @@ pub mod chan;
 #[cfg(not(loom))]
 mod coro;
 #[cfg(not(loom))]
+pub mod debug;
+#[cfg(not(loom))]
 mod sched;
 #[cfg(not(loom))]
 mod stack;

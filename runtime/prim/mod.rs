@@ -2,6 +2,8 @@
 
 pub(crate) mod atomic;
 #[cfg(not(loom))]
+pub(crate) mod coarse;
+#[cfg(not(loom))]
 pub(crate) mod parker;
 #[cfg(not(loom))]
 pub(crate) mod prefetch;

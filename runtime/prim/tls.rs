@@ -1,4 +1,4 @@
-//! The one `thread_local!` of the runtime: which thread of the program's own this is.
+//! The one file with a `thread_local!`: which thread of the program's own this is.
 //!
 //! - After a goroutine migrates, the address of a thread-local computed before is another thread's, at every optimisation
 //!   level. So this file hands out values, never addresses; and a goroutine
@@ -20,6 +20,7 @@ impl Drop for Entry {
 
 thread_local! {
     static FOREIGN: Entry = const { Entry(Cell::new(None)) };
+    static THREAD_ID: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Whether the calling thread is unwinding a panic.
@@ -41,4 +42,15 @@ pub(crate) fn foreign() -> Option<&'static Foreign> {
             f
         })
         .ok()
+}
+
+/// The kernel's id of this thread, asked for once.
+#[inline(never)]
+pub(crate) fn thread_id() -> u64 {
+    THREAD_ID.with(|id| {
+        if id.get() == 0 {
+            id.set(tracer::record::thread_id());
+        }
+        id.get()
+    })
 }

@@ -13,6 +13,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tracer::unwind::Regs;
+
 use crate::prim::say::say;
 use crate::sched::life::stackless;
 use crate::sched::m::M;
@@ -136,7 +138,7 @@ fn report() -> ! {
         text.push_str(&format!("{} goroutines wait for a stack ({} are in use)\n", stackless(), ARENA.live()));
     }
     text.push('\n');
-    text.push_str(&dump::all());
+    text.push_str(&dump::all(Regs::default()).to_string());
     say(format_args!("{}", text.trim_end()));
     // The trace's writer may be what everybody waits for.
     let (done, finished) = std::sync::mpsc::channel();

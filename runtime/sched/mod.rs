@@ -10,6 +10,7 @@
 
 pub(crate) mod advance;
 pub(crate) mod border;
+pub(crate) mod cycle;
 pub(crate) mod deadlock;
 pub(crate) mod dump;
 pub(crate) mod emit;
@@ -19,12 +20,14 @@ pub(crate) mod g;
 pub(crate) mod life;
 pub(crate) mod m;
 pub(crate) mod outside;
+pub(crate) mod owner;
 pub(crate) mod p;
 pub(crate) mod park;
 pub(crate) mod queue;
 pub(crate) mod run;
 pub(crate) mod searchers;
 pub(crate) mod spawn;
+pub(crate) mod standstill;
 pub(crate) mod state;
 pub(crate) mod sysmon;
 pub(crate) mod task;

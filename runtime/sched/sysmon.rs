@@ -18,6 +18,7 @@ use tracer::clock::mono_ns;
 use tracer::record::{self, Slot, thread_id};
 use tracer::wire::ext::Cause;
 
+use crate::prim::coarse;
 use crate::prim::parker::Parker;
 use crate::sched::deadlock::Watch;
 use crate::sched::emit;
@@ -53,6 +54,7 @@ pub(crate) fn slot() -> &'static Slot {
 pub(crate) fn start() -> std::io::Result<()> {
     let slot: &'static Slot = Box::leak(Box::new(Slot::new(0)));
     record::register(slot);
+    coarse::set(mono_ns());
     assert!(SLOT.set(slot).is_ok(), "sysmon starts once");
     std::thread::Builder::new().name("gort-sysmon".into()).spawn(main)?;
     Ok(())
@@ -63,6 +65,8 @@ pub(crate) fn start() -> std::io::Result<()> {
 pub(crate) fn wake() {
     // ORDER: SeqCst; pairs with sleep_deeply(): either it sees that a P was taken, or this sees that it sleeps.
     if ASLEEP.load(Ordering::SeqCst) && ASLEEP.swap(false, Ordering::SeqCst) {
+        // Nobody has set the clock while all Ps were idle.
+        coarse::set(mono_ns());
         PARKER.unpark();
     }
 }
@@ -83,6 +87,7 @@ fn main() {
             overflow::report_pending();
         }
         let now = mono_ns();
+        coarse::set(now);
         let look = look(now);
         advance::remind(now);
         backstop(now);
@@ -154,18 +159,11 @@ fn look(now: u64) -> Look {
     let mut busy = false;
     let mut due = u64::MAX;
     for p in SCHED.ps() {
-        let Some(m) = p.m() else {
-            p.seen.m.set(0);
-            continue;
-        };
+        let Some(m) = p.m() else { continue };
         let seen = &p.seen;
         let crossings = m.border.crossings();
-        let identity = std::ptr::from_ref(m) as usize;
-        if seen.m.replace(identity) != identity || seen.crossings.get() != crossings {
-            seen.crossings.set(crossings);
-            seen.crossings_since_ns.set(now);
-        } else if crossings.is_multiple_of(2) {
-            let outside_ns = now - seen.crossings_since_ns.get();
+        let outside_ns = now - m.outside.look(crossings, now);
+        if outside_ns != 0 && crossings.is_multiple_of(2) {
             if retake(p, m, outside_ns, now) {
                 busy = true;
                 continue;

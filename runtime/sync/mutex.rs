@@ -19,6 +19,7 @@ use tracer::record::Fixed;
 
 use crate::prim::spin::RawLock;
 use crate::sched::g::{Kind, Wait};
+use crate::sched::owner::Owner;
 use crate::sched::park::Caller;
 use crate::sync::lock_word::{LockWord, Unlocked};
 use crate::sync::waiter::{Node, Nodes};
@@ -55,6 +56,7 @@ pub struct Mutex<T: ?Sized> {
 
 struct Raw {
     word: LockWord,
+    owner: Owner,
     lock: RawLock,
     waiting: UnsafeCell<Nodes>,
 }
@@ -76,7 +78,7 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl Raw {
     const fn new() -> Raw {
-        Raw { word: LockWord::new(), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
+        Raw { word: LockWord::new(), owner: Owner::new(), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
     }
 
     #[cold]
@@ -89,6 +91,7 @@ impl Raw {
         loop {
             self.lock.lock();
             if self.word.try_lock_any() {
+                self.owner.set();
                 // SAFETY: locked above.
                 unsafe { self.lock.unlock() };
                 return;
@@ -109,7 +112,7 @@ impl Raw {
                 if first_time { waiting.push_back(&node) } else { waiting.push_front(&node) }
             }
             first_time = false;
-            let wait = Wait { reason: Fixed::Sync, kind: Kind::Mutex, object: std::ptr::from_ref(self) as usize };
+            let wait = Wait::for_held(Fixed::Sync, Kind::Mutex, &self.owner);
             // SAFETY: locked above; unlocked once, by this closure.
             caller.wait(&node, wait, || unsafe { self.lock.unlock() });
             if node.outcome.get() == HANDED {
@@ -120,6 +123,7 @@ impl Raw {
 
     #[inline]
     fn unlock(&self) {
+        self.owner.clear();
         match self.word.unlock() {
             Unlocked::Done => {}
             how => self.unlock_slow(how),
@@ -142,6 +146,9 @@ impl Raw {
         }
         let waiter = node.map(|n| {
             n.outcome.set(if handed { HANDED } else { COMPETE });
+            if handed {
+                self.owner.hand_to(n.waiter());
+            }
             n.finish()
         });
         // SAFETY: locked above.
@@ -172,6 +179,8 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.raw.word.try_lock() {
             self.raw.lock_slow();
+        } else {
+            self.raw.owner.set();
         }
         MutexGuard { mutex: self, _not_send: PhantomData }
     }
@@ -180,7 +189,11 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         // Not `then_some`: a guard that is made and dropped would unlock somebody else's lock.
-        if self.raw.word.try_lock_any() { Some(MutexGuard { mutex: self, _not_send: PhantomData }) } else { None }
+        if !self.raw.word.try_lock_any() {
+            return None;
+        }
+        self.raw.owner.set();
+        Some(MutexGuard { mutex: self, _not_send: PhantomData })
     }
 
     /// The value, through the only reference there is.

@@ -44,6 +44,11 @@ impl Node {
         }
     }
 
+    /// Who waits here.
+    pub(crate) fn waiter(&self) -> Waiter {
+        self.waiter
+    }
+
     /// Whether the wait is over. For threads; a goroutine is resumed instead.
     pub(crate) fn is_woken(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in finish(): what the waker handed over is visible.

@@ -1,0 +1,156 @@
+//! Who holds a lock: a word beside it, for the dump, the deadlock report and the watchdog.
+//!
+//! - N-1: an [`Owner`] is set by whoever has acquired the lock, after that, and cleared by the holder before it lets go. Whoever
+//!   hands a lock on names the new holder instead. All stores are relaxed and lie between an acquire and a release of the lock,
+//!   so they come in the order of the holders.
+//! - N-2: so a holder that stands still is named truly. One that has just acquired the lock may not be named yet, which
+//!   only says "nobody".
+//! - N-3: the word is the address of the goroutine's slot, which is never freed, with the low bits of its id: one that got the
+//!   same slot later is not taken for it. (Ids that agree in all [`ID_BITS`] bits in one slot are two million goroutines
+//!   apart, and the first one must have ended without letting go.)
+//!
+//! Rejected: the holder's stack pointer, which costs no load (measured: the loads cost nothing beside the exchange of the
+//! lock); but a guard that was leaked would then accuse whoever got that stack next. A table of locks: every lock would
+//! pay for it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::prim::tls;
+use crate::sched::g::{G, Kind};
+use crate::stack::header::current_g;
+use crate::sync::waiter::Waiter;
+
+/// Bits of the id in the word.
+const ID_BITS: u32 = 21;
+/// The word of a goroutine has this bit, that of a thread has not.
+const GOROUTINE: u64 = 1;
+/// A slot is aligned to its lines, and addresses have 48 bits: so its address fits above the id and the tag.
+const ADDRESS_SHIFT: u32 = 16;
+
+const _: () = assert!(align_of::<G>() >= 64 && ID_BITS + 1 == ADDRESS_SHIFT + 6);
+
+/// The word. 0: nobody, as far as is known.
+#[derive(Default)]
+pub(crate) struct Owner(AtomicU64);
+
+/// Who holds something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// Nobody, at this moment.
+    Free,
+    /// This goroutine, while its id has these low bits (N-3).
+    By(&'static G, u64),
+    /// A thread of the program's own, by the kernel's id.
+    ByThread(u64),
+}
+
+impl PartialEq for G {
+    fn eq(&self, other: &G) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for G {}
+
+impl std::fmt::Debug for G {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "G {}", self.id())
+    }
+}
+
+impl Held {
+    /// The goroutine's id, if it is one that lives.
+    pub(crate) fn id(self) -> Option<u64> {
+        match self {
+            Held::By(g, bits) => Some(g.id()).filter(|id| low_bits(*id) == bits),
+            Held::Free | Held::ByThread(_) => None,
+        }
+    }
+}
+
+#[inline(always)]
+fn low_bits(id: u64) -> u64 {
+    id & ((1 << ID_BITS) - 1)
+}
+
+#[inline(always)]
+fn word_of(g: &'static G) -> u64 {
+    (std::ptr::from_ref(g).expose_provenance() as u64) << ADDRESS_SHIFT | low_bits(g.id()) << 1 | GOROUTINE
+}
+
+#[cold]
+fn word_of_thread() -> u64 {
+    tls::thread_id() << 1
+}
+
+impl Owner {
+    pub(crate) const fn new() -> Owner {
+        Owner(AtomicU64::new(0))
+    }
+
+    /// The caller has it.
+    #[inline(always)]
+    pub(crate) fn set(&self) {
+        let word = match current_g() {
+            Some(g) => word_of(g),
+            None => word_of_thread(),
+        };
+        self.0.store(word, Ordering::Relaxed);
+    }
+
+    /// The caller is about to let go.
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// The caller hands it to somebody who waits.
+    pub(crate) fn hand_to(&self, waiter: Waiter) {
+        let word = match waiter {
+            Waiter::Goroutine(g) => word_of(g),
+            Waiter::Thread(t) => t.slot.m_id() << 1,
+        };
+        self.0.store(word, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Held {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Held::Free,
+            word if word & GOROUTINE == 0 => Held::ByThread(word >> 1),
+            word => {
+                let address = (word >> (ID_BITS + 1) << 6) as usize;
+                // SAFETY: the word was made of a slot's address, and slots are never freed (N1).
+                let g = unsafe { &*std::ptr::with_exposed_provenance::<G>(address) };
+                Held::By(g, low_bits(word >> 1))
+            }
+        }
+    }
+}
+
+/// Somebody waited for something that is held, since a look over all goroutines found nobody who did.
+static CONTENDED: AtomicBool = AtomicBool::new(false);
+
+/// `g` stops for a thing of this kind.
+#[inline(always)]
+pub(crate) fn about_to_wait(g: &G, kind: Kind) {
+    g.waits_for_held.store(kind.has_owner(), Ordering::Relaxed);
+    // Read first: the line stays with everybody.
+    if kind.has_owner() && !CONTENDED.load(Ordering::Relaxed) {
+        CONTENDED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether anybody may wait for something that is held.
+pub(crate) fn is_contended() -> bool {
+    CONTENDED.load(Ordering::Relaxed)
+}
+
+/// A look over all goroutines begins: whoever begins to wait from now on says so again.
+pub(crate) fn forget_contention() {
+    CONTENDED.store(false, Ordering::Relaxed);
+}
+
+/// A look over all goroutines has found some that wait.
+pub(crate) fn remember_contention() {
+    CONTENDED.store(true, Ordering::Relaxed);
+}
