@@ -33,7 +33,7 @@ use crate::sched::state::{Scan, Status};
 use crate::stack::arena::guard_bytes;
 use crate::stack::header::current_g;
 
-pub(crate) use text::stack;
+pub(crate) use text::{Span, stack, write_stack};
 
 /// The number of the stack without frames.
 const NO_STACK: usize = 0;
@@ -221,20 +221,27 @@ fn frames_of(pcs: &[usize]) -> Vec<Frame> {
 pub(crate) fn all(here: Regs) -> Dump {
     let me = current_g();
     let mut stacks = Stacks::new();
-    let mut seen: Vec<Seen> = Vec::new();
-    for g in SLAB.iter() {
-        let one = if me.is_some_and(|me| std::ptr::eq(me, g)) {
-            Some(itself(g, here, &mut stacks))
-        } else {
-            one(g, &mut stacks)
-        };
-        seen.extend(one);
-    }
+    let look = |g: &'static G| match me {
+        Some(me) if std::ptr::eq(me, g) => Some(itself(g, here, &mut stacks)),
+        _ => one(g, &mut stacks),
+    };
+    let mut seen: Vec<Seen> = SLAB.iter().filter_map(look).collect();
     seen.sort_by_key(|s| s.id);
-    // A goroutine that ended and one that began in its slot are two; the same one is not met twice.
     let cycles = cycles(&seen);
+    Dump { goroutines: finish(seen, stacks), cycles }
+}
+
+/// Looks at these goroutines only, which wait in `cycles`. The caller is none of them.
+pub(crate) fn some(gs: impl Iterator<Item = &'static G>, cycles: Vec<Vec<u64>>) -> Dump {
+    let mut stacks = Stacks::new();
+    let mut seen: Vec<Seen> = gs.filter_map(|g| one(g, &mut stacks)).collect();
+    seen.sort_by_key(|s| s.id);
+    Dump { goroutines: finish(seen, stacks), cycles }
+}
+
+fn finish(seen: Vec<Seen>, stacks: Stacks) -> Vec<Goroutine> {
     let (now, named) = (mono_ns(), stacks.named());
-    Dump { goroutines: seen.into_iter().map(|s| s.finish(now, &named)).collect(), cycles }
+    seen.into_iter().map(|s| s.finish(now, &named)).collect()
 }
 
 /// The calling goroutine.

@@ -4,7 +4,7 @@
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
 //!                     <- g, m, p, timer, queue (the nouns)
 //!                     <- emit <- park, outside, life, find, wake (a goroutine's way)
-//!                     <- world, advance, sysmon, deadlock, dump (those who look from outside)
+//!                     <- world, advance, sysmon, deadlock, cycle, dump, watchdog, quit (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 
@@ -24,6 +24,8 @@ pub(crate) mod owner;
 pub(crate) mod p;
 pub(crate) mod park;
 pub(crate) mod queue;
+pub(crate) mod quit;
+pub(crate) mod reporter;
 pub(crate) mod run;
 pub(crate) mod searchers;
 pub(crate) mod spawn;
@@ -33,6 +35,7 @@ pub(crate) mod sysmon;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod wake;
+pub(crate) mod watchdog;
 pub(crate) mod wired;
 pub(crate) mod world;
 

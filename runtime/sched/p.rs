@@ -65,6 +65,8 @@ pub(crate) struct P {
 pub(crate) struct Seen {
     pub(crate) slice: Cell<u32>,
     pub(crate) slice_since_ns: Cell<u64>,
+    /// That this slice is too long was reported.
+    pub(crate) reported: Cell<bool>,
 }
 
 // SAFETY: the cells follow P2, `seen` belongs to one thread, and the deque's worker half follows P2 as well.

@@ -28,7 +28,8 @@ use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
 use crate::sched::state::Status;
 use crate::sched::wake::{start_m, wake_searcher};
-use crate::sched::{SCHED, advance};
+use crate::sched::watchdog::Watchdog;
+use crate::sched::{SCHED, advance, quit};
 use crate::stack::arena::ARENA;
 use crate::stack::overflow;
 
@@ -71,8 +72,8 @@ pub(crate) fn wake() {
     }
 }
 
-/// Somebody needs sysmon's own thread now (the fault handler).
-pub(crate) fn wake_for_fault() {
+/// A signal handler needs sysmon's own thread now. Async-signal-safe.
+pub(crate) fn wake_for_signal() {
     PARKER.unpark();
 }
 
@@ -81,14 +82,16 @@ fn main() {
     let mut calm = 0;
     let mut pause = FAST;
     let mut watch = Watch::new();
+    let mut watchdog = Watchdog::new();
     let mut last_trim = 0;
     loop {
         if PARKER.park_timeout(pause) {
-            overflow::report_pending();
+            woken();
         }
         let now = mono_ns();
         coarse::set(now);
-        let look = look(now);
+        let look = look(now, &mut watchdog);
+        watchdog.look(now);
         advance::remind(now);
         backstop(now);
         if now - last_trim > 1_000_000_000 {
@@ -109,7 +112,7 @@ fn main() {
         }
         if all_idle() {
             watch.look(now);
-            if calm > CALM_LOOKS * 4 && watch.is_settled() {
+            if calm > CALM_LOOKS * 4 && watch.is_settled() && watchdog.is_idle() {
                 sleep_deeply();
                 calm = 0;
                 pause = FAST;
@@ -118,6 +121,12 @@ fn main() {
             watch.interrupted();
         }
     }
+}
+
+/// Somebody has woken sysmon: perhaps a signal handler.
+fn woken() {
+    overflow::report_pending();
+    quit::look();
 }
 
 /// Wakes a searcher for what ought to have woken one: work beside an idle P, a timer that is long due. (Where threads run
@@ -139,7 +148,7 @@ fn sleep_deeply() {
     if all_idle() {
         let most = if record::enabled() { Duration::from_millis(500) } else { Duration::from_millis(200) };
         if PARKER.park_timeout(most) {
-            overflow::report_pending();
+            woken();
         }
     }
     ASLEEP.store(false, Ordering::SeqCst);
@@ -155,16 +164,21 @@ enum Look {
 }
 
 /// Looks at every P once.
-fn look(now: u64) -> Look {
+fn look(now: u64, watchdog: &mut Watchdog) -> Look {
     let mut busy = false;
     let mut due = u64::MAX;
     for p in SCHED.ps() {
         let Some(m) = p.m() else { continue };
         let seen = &p.seen;
         let crossings = m.border.crossings();
-        let outside_ns = now - m.outside.look(crossings, now);
+        let since_ns = m.outside.look(crossings, now);
+        let outside_ns = now - since_ns;
         if outside_ns != 0 && crossings.is_multiple_of(2) {
-            if retake(p, m, outside_ns, now) {
+            watchdog.is_outside(m, crossings, since_ns, now);
+            if let Some(cause) = retake(p, m, outside_ns, now) {
+                if cause == Cause::OutsideTooLong {
+                    watchdog.lost_p(m, crossings, since_ns);
+                }
                 busy = true;
                 continue;
             }
@@ -173,8 +187,11 @@ fn look(now: u64) -> Look {
         let slice = p.slices.load(Ordering::Relaxed);
         if seen.slice.replace(slice) != slice {
             seen.slice_since_ns.set(now);
+            seen.reported.set(false);
         } else if now - seen.slice_since_ns.get() >= OUTSIDE_NS && is_wanted(p, now) {
-            m.preempt.store(true, Ordering::Relaxed);
+            if m.preempt.swap(true, Ordering::Relaxed) && outside_ns < OUTSIDE_NS {
+                watchdog.keeps(p, m, seen.slice_since_ns.get(), now);
+            }
         }
     }
     match due {
@@ -190,17 +207,17 @@ fn is_wanted(p: &P, now: u64) -> bool {
     p.has_work() || SCHED.global.len() != 0 || p.timers.next_ns() <= now || SCHED.next_timer_ns() <= now
 }
 
-/// Takes the P of an M that has not crossed its border for `outside_ns`, if that is too long.
-fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
+/// Takes the P of an M that has not crossed its border for `outside_ns`, if that is too long; answers why.
+fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> Option<Cause> {
     // A look without the M's leave: the visit below decides.
     let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);
     if !declared && outside_ns < OUTSIDE_NS || !is_wanted(p, now) {
-        return false;
+        return None;
     }
-    let Some(visit) = m.border.visit() else { return false };
-    let (Some(held), Some(g)) = (m.p().filter(|x| std::ptr::eq(*x, p)), m.current()) else { return false };
+    let visit = m.border.visit()?;
+    let (held, g) = (m.p().filter(|x| std::ptr::eq(*x, p))?, m.current()?);
     if SCHED.stopping.load(Ordering::SeqCst) != 0 {
-        return false;
+        return None;
     }
     let status = g.state.status();
     let cause = if status == Status::Syscall { Cause::BlockingCall } else { Cause::OutsideTooLong };
@@ -226,7 +243,7 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
     let held = m.clear_p();
     visit.take();
     hand_off(held, now);
-    true
+    Some(cause)
 }
 
 /// Gives a P that was taken to an M, if there is something to do, or to the idle list.

@@ -35,6 +35,10 @@ const BASE: u8 = 1;
 const STEAL: u8 = 2;
 /// The type byte of [`Record::HandOff`].
 const HAND_OFF: u8 = 3;
+/// The type byte of [`Record::Stall`].
+const STALL: u8 = 4;
+/// The type byte of [`Record::LockCycle`].
+const LOCK_CYCLE: u8 = 5;
 
 /// The string id of the `n`th entry (from 0) of a generation.
 pub const fn id(n: u64) -> u64 {
@@ -113,6 +117,25 @@ pub enum Record {
         /// The M that had it.
         from_m: u64,
     },
+    /// The watchdog: goroutine `g` has stayed in plain code, on M `m`, for `for_ns` nanoseconds. Once for each such stay.
+    Stall {
+        /// The goroutine.
+        g: u64,
+        /// For how long, in nanoseconds.
+        for_ns: u64,
+        /// The M.
+        m: u64,
+    },
+    /// The watchdog: goroutine `g` waits for the lock `object`, which `holder` holds, and so on in a cycle: a record for each
+    /// goroutine of the cycle, one after the other.
+    LockCycle {
+        /// The goroutine that waits.
+        g: u64,
+        /// The goroutine that holds what it waits for.
+        holder: u64,
+        /// The address of the lock.
+        object: u64,
+    },
 }
 
 impl Record {
@@ -120,6 +143,8 @@ impl Record {
         match self {
             Record::Steal { thief_p, victim_p, count } => (STEAL, [thief_p, victim_p, count]),
             Record::HandOff { p, cause, from_m } => (HAND_OFF, [p, cause.code(), from_m]),
+            Record::Stall { g, for_ns, m } => (STALL, [g, for_ns, m]),
+            Record::LockCycle { g, holder, object } => (LOCK_CYCLE, [g, holder, object]),
         }
     }
 
@@ -128,6 +153,8 @@ impl Record {
         match kind {
             STEAL => Some(Record::Steal { thief_p: a, victim_p: b, count: c }),
             HAND_OFF => Some(Record::HandOff { p: a, cause: Cause::from_code(b), from_m: c }),
+            STALL => Some(Record::Stall { g: a, for_ns: b, m: c }),
+            LOCK_CYCLE => Some(Record::LockCycle { g: a, holder: b, object: c }),
             _ => None,
         }
     }
@@ -250,7 +277,7 @@ impl Records<'_> {
             (_, None) => return None, // X2
             (_, Some(last)) => last.checked_add(delta)?,
         };
-        let record = if matches!(kind, STEAL | HAND_OFF) {
+        let record = if matches!(kind, STEAL..=LOCK_CYCLE) {
             let mut args = [0; 3];
             for arg in &mut args {
                 *arg = varint::read(body, &mut at)?;
@@ -297,9 +324,11 @@ mod tests {
         assert_eq!(writer.entries().count(), 0);
         let pushed: Vec<(u64, Record)> = (0..500u64)
             .map(|i| {
-                let record = match i % 3 {
+                let record = match i % 5 {
                     0 => steal(i),
                     1 => Record::HandOff { p: i, cause: Cause::from_code(i % 6), from_m: u64::MAX - i },
+                    2 => Record::Stall { g: i, for_ns: u64::MAX, m: i + 1 },
+                    3 => Record::LockCycle { g: i, holder: i + 1, object: u64::MAX },
                     _ => Record::Steal { thief_p: u64::MAX, victim_p: u64::MAX, count: u64::MAX },
                 };
                 ((1 << 40) + i * i * 1000, record)

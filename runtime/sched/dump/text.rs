@@ -27,8 +27,10 @@ const LINKS: usize = 16;
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
         for cycle in self.cycles() {
-            writeln!(f, "{}\n", Cycle { dump: self, ids: cycle })?;
+            writeln!(f, "{between}{}", Cycle { dump: self, ids: cycle })?;
+            between = "\n";
         }
         let mut groups: HashMap<Key<'_>, Vec<&Goroutine>> = HashMap::new();
         for g in self.goroutines() {
@@ -36,11 +38,12 @@ impl fmt::Display for Dump {
         }
         for g in self.goroutines() {
             let group = &groups[&Key::of(g)];
-            if group.len() < GROUP_FROM {
-                self.single(f, g)?;
-            } else if group[0].id == g.id {
-                many(f, group)?;
+            if group.len() >= GROUP_FROM && group[0].id != g.id {
+                continue;
             }
+            f.write_str(between)?;
+            between = "\n";
+            if group.len() < GROUP_FROM { self.single(f, g)? } else { many(f, group)? }
         }
         Ok(())
     }
@@ -87,7 +90,7 @@ impl Dump {
             write!(f, ", on {} at {:#x}", o.kind, o.address)?;
         }
         f.write_str("]:\n")?;
-        frames(f, g)?;
+        write_stack(f, g)?;
         if g.holder.is_some() {
             self.chain(f, g)?;
         }
@@ -98,7 +101,7 @@ impl Dump {
             }
             writeln!(f, " to run {}\n\t{}:{}", c.function, c.location.file(), c.location.line())?;
         }
-        f.write_char('\n')
+        Ok(())
     }
 
     /// For whom `g` waits, and for whom that one waits, and so on.
@@ -170,7 +173,7 @@ fn many(f: &mut fmt::Formatter<'_>, group: &[&Goroutine]) -> fmt::Result {
         }
     }
     f.write_str("]:\n")?;
-    frames(f, first)?;
+    write_stack(f, first)?;
     held_by(f, group)?;
     if let Some(c) = first.creator {
         let creator = |g: &Goroutine| g.creator.and_then(|c| c.id);
@@ -182,12 +185,14 @@ fn many(f: &mut fmt::Formatter<'_>, group: &[&Goroutine]) -> fmt::Result {
         writeln!(f, " to run {}\n\t{}:{}", c.function, c.location.file(), c.location.line())?;
     }
     list(f, group)?;
-    f.write_str("\n\n")
+    f.write_char('\n')
 }
 
 /// For whom they wait, if that is one for all of them.
 fn held_by(f: &mut fmt::Formatter<'_>, group: &[&Goroutine]) -> fmt::Result {
-    let (Some(first), true) = (group[0].holder, group.iter().all(|g| g.holder == group[0].holder)) else { return Ok(()) };
+    let (Some(first), true) = (group[0].holder, group.iter().all(|g| g.holder == group[0].holder)) else {
+        return Ok(());
+    };
     match first {
         Holder::Goroutine(id) => writeln!(f, "they wait for goroutine {id}, which holds it"),
         Holder::Thread(tid) => writeln!(f, "they wait for thread {tid}, which holds it"),
@@ -221,11 +226,12 @@ fn list(f: &mut fmt::Formatter<'_>, group: &[&Goroutine]) -> fmt::Result {
     Ok(())
 }
 
-fn frames(f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
+/// A goroutine's stack, or why there is none.
+pub(crate) fn write_stack(out: &mut impl Write, g: &Goroutine) -> fmt::Result {
     match (g.stack.is_empty(), g.state) {
-        (true, State::Running) => f.write_str("\t(running on another thread; stack unavailable)\n"),
-        (true, State::Runnable) => f.write_str("\t(not begun)\n"),
-        _ => write_frames(f, &g.stack),
+        (true, State::Running) => out.write_str("\t(running on another thread; stack unavailable)\n"),
+        (true, State::Runnable) => out.write_str("\t(not begun)\n"),
+        _ => write_frames(out, &g.stack),
     }
 }
 

@@ -257,6 +257,10 @@ impl Summary {
             }
             writeln!(f)?;
         }
+        line(f, "stalls in plain code", &ext.stalls)?;
+        if ext.in_lock_cycles > 0 {
+            writeln!(f, "goroutines in deadlocks by lock order: {}", number(ext.in_lock_cycles))?;
+        }
         if ext.unknown + ext.malformed > 0 {
             writeln!(f, "extension records: {} of unknown types, {} broken entries", ext.unknown, ext.malformed)?;
         }

@@ -42,6 +42,10 @@ pub struct Ext {
     pub stolen: u64,
     /// How often a P was handed on, by cause.
     pub hand_offs: BTreeMap<Cause, u64>,
+    /// Stays in plain code that the watchdog reported: so long they were then.
+    pub stalls: Stat,
+    /// Goroutines in deadlocks by lock order.
+    pub in_lock_cycles: u64,
     /// Records of types that this version does not know.
     pub unknown: u64,
     /// Entries that end in something else than a record.
@@ -57,6 +61,8 @@ impl Ext {
                     self.stolen = self.stolen.saturating_add(count);
                 }
                 Ok(Some(Record::HandOff { cause, .. })) => *self.hand_offs.entry(cause).or_default() += 1,
+                Ok(Some(Record::Stall { for_ns, .. })) => self.stalls.add(for_ns, true),
+                Ok(Some(Record::LockCycle { .. })) => self.in_lock_cycles += 1,
                 Ok(None) => self.unknown += 1,
                 Err(_) => self.malformed += 1,
             }
