@@ -9,14 +9,18 @@
 //!   same slot later is not taken for it. (Ids that agree in all [`ID_BITS`] bits in one slot are two million goroutines
 //!   apart, and the first one must have ended without letting go.)
 //!
-//! Rejected: the holder's stack pointer, which costs no load (measured: the loads cost nothing beside the exchange of the
-//! lock); but a guard that was leaked would then accuse whoever got that stack next. A table of locks: every lock would
-//! pay for it.
+//! An uncontended lock and unlock pays 1 to 2 ns for it (7.0 to 8.4 ns in all, against 6.2 without and 12.5 to 13.7 for std's
+//! mutex in the same run).
+//!
+//! Rejected: the holder's stack pointer, which saves the loads, half a nanosecond; but a guard that was leaked would accuse
+//! whoever got that stack next. Not clearing the word: then whoever reads it would have to know the lock's own word, and
+//! a holder of long ago could be taken for a link of a cycle.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::prim::tls;
 use crate::sched::g::{G, Kind};
+use crate::sched::state::Status;
 use crate::stack::header::current_g;
 use crate::sync::waiter::Waiter;
 
@@ -62,7 +66,8 @@ impl Held {
     /// The goroutine's id, if it is one that lives.
     pub(crate) fn id(self) -> Option<u64> {
         match self {
-            Held::By(g, bits) => Some(g.id()).filter(|id| low_bits(*id) == bits),
+            // A slot keeps the id of a goroutine that has ended until it is used again.
+            Held::By(g, bits) => Some(g.id()).filter(|&id| low_bits(id) == bits && g.state.status() != Status::Dead),
             Held::Free | Held::ByThread(_) => None,
         }
     }
