@@ -45,6 +45,7 @@ programs! {
     traced_by_itself,
     woken_and_asleep_again,
     locks_in_a_ring,
+    joins_who_waits_for_it,
     many_wait_alike,
 }
 
@@ -287,6 +288,31 @@ fn a_ring_of_locks_is_named() {
             ended.expect(&says, one.text.contains(&says));
             ended.expect("and so on", one.text.contains(&format!(", held by {}", ring[then])));
         }
+    }
+}
+
+/// The main goroutine waits for the end of another one, which wants the main goroutine's lock.
+fn joins_who_waits_for_it() {
+    rt::run(|| {
+        let lock = Arc::new(Mutex::new(0));
+        let held = lock.lock();
+        let wants = lock.clone();
+        let other = rt::Builder::new().name("other").spawn(move || locks("other", &wants)).unwrap();
+        joins("main", other);
+        drop(held);
+    });
+}
+
+#[test]
+fn a_ring_with_a_join_is_named() {
+    for env in CONFIGURATIONS {
+        let ended = program("joins_who_waits_for_it", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        let all = dumped(&ended);
+        let other = find(&ended, &all, "other").id;
+        let ring = format!("deadlock: goroutine 1 \"main\" -> goroutine {other} \"other\" -> goroutine 1\n");
+        let chain = format!("waits for the end of goroutine {other} \"other\", which waits for the mutex at 0x");
+        ended.expect_stderr(&[&ring, &chain]);
     }
 }
 

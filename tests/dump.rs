@@ -125,7 +125,7 @@ fn check_field(dump: &Dump) {
         assert!(creator.location.file().ends_with("tests/dump.rs"));
     }
     let waits: Vec<_> = dump.goroutines().iter().filter(|g| is_in(g, "receives")).collect();
-    assert_eq!(waits.len(), MANY);
+    assert_eq!(waits.len(), MANY, "{dump}");
     assert!(waits.iter().all(|g| g.state == State::Waiting && g.reason == reason::CHAN_RECEIVE));
     let object = waits[0].object.unwrap();
     assert_eq!(object.kind, "channel");

@@ -16,7 +16,7 @@ use crate::sched::state::{Scan, Status};
 const LONGEST: usize = 256;
 
 /// A goroutine that waits for something that can be held.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) g: &'static G,
     pub(crate) id: u64,
@@ -55,9 +55,8 @@ impl Link {
 
     /// Whoever holds it, if that is a goroutine that waits in turn.
     fn next(&self) -> Option<Link> {
-        let holder = self.held.id()?;
-        let Held::By(g, _) = self.held else { return None };
-        Link::of(g).filter(|next| next.id == holder)
+        let (g, id) = self.held.goroutine()?;
+        Link::of(g).filter(|next| next.id == id)
     }
 }
 

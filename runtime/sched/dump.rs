@@ -16,7 +16,7 @@ mod text;
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracer::clock::mono_ns;
 use tracer::record::symbolizer;
@@ -35,6 +35,8 @@ use crate::stack::header::current_g;
 
 pub(crate) use text::{Span, stack, write_stack};
 
+/// How long a goroutine that cannot be held is tried.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The number of the stack without frames.
 const NO_STACK: usize = 0;
 /// Frames kept per goroutine.
@@ -64,7 +66,7 @@ pub struct Object {
     pub address: usize,
 }
 
-/// Who holds what a goroutine waits for.
+/// Who holds what a goroutine waits for; if that is the end of another goroutine, this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Holder {
@@ -74,7 +76,7 @@ pub enum Holder {
     Thread(u64),
     /// A goroutine that has ended without letting go.
     Ended,
-    /// Nobody at this moment: it is being handed on.
+    /// Nobody at this moment: it is being handed on. Or a goroutine that has not begun to run, if its end is waited for.
     Nobody,
 }
 
@@ -142,7 +144,8 @@ impl Dump {
         self.goroutines.binary_search_by_key(&id, |g| g.id).ok().map(|i| &self.goroutines[i])
     }
 
-    /// Deadlocks by lock order: each goroutine waits for what the next one holds, and the last one for what the first holds.
+    /// Deadlocks: each goroutine waits for what the next one holds (or for its end), and the last one for what the first holds. One
+    /// alone waits for what it holds itself.
     pub fn cycles(&self) -> &[Vec<u64>] {
         &self.cycles
     }
@@ -255,6 +258,7 @@ fn itself(g: &'static G, here: Regs, stacks: &mut Stacks) -> Seen {
 /// What `g` is doing; `None` if it is nobody, or one of the runtime's own.
 fn one(g: &'static G, stacks: &mut Stacks) -> Option<Seen> {
     let mut tries = 0u32;
+    let mut until = None;
     loop {
         let found = match g.state.scan() {
             Scan::Nothing => return None,
@@ -285,16 +289,16 @@ fn one(g: &'static G, stacks: &mut Stacks) -> Option<Seen> {
         if found.is_some() {
             return found.filter(|s| !s.g.system.get());
         }
-        // DU3
         tries += 1;
-        if tries > 200 {
-            return Some(Seen::nameless(g, Status::Running)).filter(|s| !s.g.system.get());
-        }
         if tries < 50 {
             std::thread::yield_now();
-        } else {
-            std::thread::sleep(Duration::from_micros(100));
+            continue;
         }
+        // DU3. Whoever holds its word may be without a processor of the kernel's for a while.
+        if Instant::now() >= *until.get_or_insert_with(|| Instant::now() + PATIENCE) {
+            return Some(Seen::nameless(g, Status::Running)).filter(|s| !s.g.system.get());
+        }
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 
@@ -312,7 +316,7 @@ fn visited(g: &'static G) -> Option<Seen> {
 /// Asks its thread where a running goroutine is (DU2); `None` if it does not run any more.
 fn asked(seen: Seen, stacks: &mut Stacks) -> Option<Seen> {
     let g = seen.g;
-    let Some(m) = g.last_m() else { return None };
+    let m = g.last_m()?;
     let answer = standstill::ask(m, |regs| {
         // The thread stands still, so all this is of one moment. (Should it go on too early, what is read here is wrong, and thrown
         // away. Names and the like are not read for that reason.)
@@ -381,10 +385,11 @@ impl Seen {
             _ => (State::Runnable, "runnable"),
         };
         let is_on_something = self.status == Status::Waiting && self.wait.kind != Kind::None;
-        let holder = self.held.map(|held| match held {
-            Held::Free => Holder::Nobody,
-            Held::By(..) => held.id().map_or(Holder::Ended, Holder::Goroutine),
-            Held::ByThread(tid) => Holder::Thread(tid),
+        let holder = self.held.map(|held| match (held.goroutine(), held.thread()) {
+            _ if held.is_free() => Holder::Nobody,
+            (Some((_, id)), _) => Holder::Goroutine(id),
+            (None, Some(tid)) => Holder::Thread(tid),
+            (None, None) => Holder::Ended,
         });
         Goroutine {
             id: self.id,

@@ -19,7 +19,7 @@ use crate::prim::prefetch::prefetch;
 use crate::sched::m::M;
 use crate::sched::owner::{Held, Owner};
 use crate::sched::state::StateWord;
-use crate::sched::task::RawTask;
+use crate::sched::task::{self, RawTask};
 use crate::stack::Class;
 use crate::stack::header::StackRef;
 
@@ -46,10 +46,16 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Whether an object of this kind says who holds it (N4).
-    #[inline]
-    pub(crate) fn has_owner(self) -> bool {
-        matches!(self, Kind::Mutex)
+    /// How far behind the object's address the word lies that says who holds it (N4); `None` for kinds that nobody holds.
+    ///
+    /// A new kind of lock has an [`Owner`] and gives its place here, `offset_of!` the struct whose address it waits with.
+    #[inline(always)]
+    pub(crate) fn owner_offset(self) -> Option<usize> {
+        match self {
+            Kind::Mutex => Some(0),
+            Kind::GoroutineEnd => Some(task::RUNNER_OFFSET),
+            _ => None,
+        }
     }
 
     pub(crate) fn text(self) -> &'static str {
@@ -79,28 +85,22 @@ pub(crate) struct Wait {
     pub(crate) kind: Kind,
     /// The object's address, 0 if there is none.
     ///
-    /// - N4: of a kind that [has an owner](Kind::has_owner) it MUST be the address of the object's [`Owner`], as
-    ///   [`Wait::for_held`] makes it. The object lives as long as somebody stands in it, so whoever holds SCAN of a Waiting
+    /// - N4: of a kind with an [owner](Kind::owner_offset) it MUST be the address of an object that has an [`Owner`] at that offset,
+    ///   with its provenance exposed. The object lives as long as somebody stands in it, so whoever holds SCAN of a Waiting
     ///   goroutine may read the owner through it.
     pub(crate) object: usize,
 }
 
 impl Wait {
-    /// Waits for something that somebody holds (N4).
-    pub(crate) fn for_held(reason: Fixed, kind: Kind, owner: &Owner) -> Wait {
-        debug_assert!(kind.has_owner());
-        Wait { reason, kind, object: std::ptr::from_ref(owner).expose_provenance() }
-    }
-
     /// Who holds what is waited for; `None` if that is nothing that can be held.
     ///
     /// # Safety
     ///
     /// This is what a goroutine waits for that is Waiting, and whose state word the caller holds (N4).
     pub(crate) unsafe fn owner(&self) -> Option<Held> {
-        let owner = std::ptr::with_exposed_provenance::<Owner>(self.object);
+        let owner = std::ptr::with_exposed_provenance::<Owner>(self.object + self.kind.owner_offset()?);
         // SAFETY: N4, passed on to the caller.
-        self.kind.has_owner().then(|| unsafe { (*owner).get() })
+        Some(unsafe { (*owner).get() })
     }
 }
 

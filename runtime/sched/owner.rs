@@ -1,4 +1,5 @@
-//! Who holds a lock: a word beside it, for the dump, the deadlock report and the watchdog.
+//! Who holds a lock: a word beside it, for the dump, the deadlock report and the watchdog. (A goroutine that others join holds, so to
+//! speak, its own end.)
 //!
 //! - N-1: an [`Owner`] is set by whoever has acquired the lock, after that, and cleared by the holder before it lets go. Whoever
 //!   hands a lock on names the new holder instead. All stores are relaxed and lie between an acquire and a release of the lock,
@@ -37,39 +38,33 @@ const _: () = assert!(align_of::<G>() >= 64 && ID_BITS + 1 == ADDRESS_SHIFT + 6)
 #[derive(Default)]
 pub(crate) struct Owner(AtomicU64);
 
-/// Who holds something.
+/// Who holds something, as the word says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// Nobody, at this moment.
-    Free,
-    /// This goroutine, while its id has these low bits (N-3).
-    By(&'static G, u64),
-    /// A thread of the program's own, by the kernel's id.
-    ByThread(u64),
-}
-
-impl PartialEq for G {
-    fn eq(&self, other: &G) -> bool {
-        std::ptr::eq(self, other)
-    }
-}
-
-impl Eq for G {}
-
-impl std::fmt::Debug for G {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "G {}", self.id())
-    }
-}
+pub(crate) struct Held(u64);
 
 impl Held {
-    /// The goroutine's id, if it is one that lives.
-    pub(crate) fn id(self) -> Option<u64> {
-        match self {
-            // A slot keeps the id of a goroutine that has ended until it is used again.
-            Held::By(g, bits) => Some(g.id()).filter(|&id| low_bits(id) == bits && g.state.status() != Status::Dead),
-            Held::Free | Held::ByThread(_) => None,
+    /// Nobody, at this moment.
+    pub(crate) fn is_free(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The thread of the program's own, by the kernel's id, if it is one.
+    pub(crate) fn thread(self) -> Option<u64> {
+        (!self.is_free() && self.0 & GOROUTINE == 0).then_some(self.0 >> 1)
+    }
+
+    /// The goroutine with its id, if it is one, and lives.
+    pub(crate) fn goroutine(self) -> Option<(&'static G, u64)> {
+        if self.0 & GOROUTINE == 0 {
+            return None;
         }
+        let address = (self.0 >> (ID_BITS + 1) << 6) as usize;
+        // SAFETY: the word was made of a slot's address, and slots are never freed (N1).
+        let g = unsafe { &*std::ptr::with_exposed_provenance::<G>(address) };
+        let id = g.id();
+        // N-3. A slot keeps the id of a goroutine that has ended until it is used again.
+        let lives = low_bits(id) == low_bits(self.0 >> 1) && g.state.status() != Status::Dead;
+        lives.then_some((g, id))
     }
 }
 
@@ -119,16 +114,7 @@ impl Owner {
     }
 
     pub(crate) fn get(&self) -> Held {
-        match self.0.load(Ordering::Relaxed) {
-            0 => Held::Free,
-            word if word & GOROUTINE == 0 => Held::ByThread(word >> 1),
-            word => {
-                let address = (word >> (ID_BITS + 1) << 6) as usize;
-                // SAFETY: the word was made of a slot's address, and slots are never freed (N1).
-                let g = unsafe { &*std::ptr::with_exposed_provenance::<G>(address) };
-                Held::By(g, low_bits(word >> 1))
-            }
-        }
+        Held(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -138,9 +124,10 @@ static CONTENDED: AtomicBool = AtomicBool::new(false);
 /// `g` stops for a thing of this kind.
 #[inline(always)]
 pub(crate) fn about_to_wait(g: &G, kind: Kind) {
-    g.waits_for_held.store(kind.has_owner(), Ordering::Relaxed);
+    let is_held = kind.owner_offset().is_some();
+    g.waits_for_held.store(is_held, Ordering::Relaxed);
     // Read first: the line stays with everybody.
-    if kind.has_owner() && !CONTENDED.load(Ordering::Relaxed) {
+    if is_held && !CONTENDED.load(Ordering::Relaxed) {
         CONTENDED.store(true, Ordering::Relaxed);
     }
 }

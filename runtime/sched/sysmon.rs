@@ -189,7 +189,9 @@ fn look(now: u64, watchdog: &mut Watchdog) -> Look {
             seen.slice_since_ns.set(now);
             seen.reported.set(false);
         } else if now - seen.slice_since_ns.get() >= OUTSIDE_NS && is_wanted(p, now) {
-            if m.preempt.swap(true, Ordering::Relaxed) && outside_ns < OUTSIDE_NS {
+            let was_told = m.preempt.swap(true, Ordering::Relaxed);
+            // Who stays outside has lost the P by now, or will.
+            if was_told && outside_ns < OUTSIDE_NS {
                 watchdog.keeps(p, m, seen.slice_since_ns.get(), now);
             }
         }

@@ -8,7 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracer::record::{Fixed, Start};
 
 use crate::sched::g::Kind;
+use crate::sched::owner::Owner;
 use crate::sched::park::{Caller, Turn};
 use crate::stack::header::current_g;
 use crate::sync::waiter::WaitList;
@@ -40,10 +41,17 @@ enum Stage<F, T> {
 }
 
 /// The part that waiting needs, whatever the type.
+#[repr(C)]
 struct Packet {
-    done: AtomicBool,
+    /// First: whoever waits for the goroutine's end waits with the address of this list.
     waiters: WaitList,
+    /// The goroutine, from its begin on.
+    runner: Owner,
+    done: AtomicBool,
 }
+
+/// From the list to the goroutine that ends the wait (N4 of [`crate::sched::g`]).
+pub(crate) const RUNNER_OFFSET: usize = offset_of!(Packet, runner) - offset_of!(Packet, waiters);
 
 // SAFETY: the stage is touched by the goroutine until `done`, then by the one handle (J2); F and T cross threads.
 unsafe impl<F: Send, T: Send> Sync for Task<F, T> {}
@@ -72,7 +80,7 @@ where
 {
     let task = Arc::new(Task {
         stage: UnsafeCell::new(Stage::Closure(f)),
-        packet: Packet { done: AtomicBool::new(false), waiters: WaitList::new() },
+        packet: Packet { waiters: WaitList::new(), runner: Owner::new(), done: AtomicBool::new(false) },
     });
     let handle: Arc<dyn Join<T>> = task.clone();
     let raw = RawTask { data: Arc::into_raw(task).cast(), run: run::<F, T> };
@@ -101,6 +109,7 @@ where
 {
     // SAFETY: passed on to the caller.
     let task = unsafe { Arc::from_raw(data.cast::<Task<F, T>>()) };
+    task.packet.runner.set();
     // SAFETY: before `done` only the goroutine touches the stage (J2).
     let stage = unsafe { &mut *task.stage.get() };
     let Stage::Closure(f) = std::mem::replace(stage, Stage::Running) else {
@@ -138,6 +147,8 @@ impl Packet {
     }
 
     fn wait(&self, caller: Caller) {
+        // N4: the runner is found from the list's address.
+        std::ptr::from_ref(self).expose_provenance();
         caller.wait_until(&self.waiters, Fixed::Sync, Kind::GoroutineEnd, || self.done.load(Ordering::SeqCst));
     }
 }

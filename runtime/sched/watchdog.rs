@@ -7,8 +7,9 @@
 //! - WD3: sysmon finds them, at the cost of a comparison per P and look. Names and stacks are the reporter's, and only if there is
 //!   somebody to read them.
 //! - WD4: once a second, if anybody has waited for a lock at all, goroutines that wait for one for longer than the limit are
-//!   followed to whom they wait for. A look reads one byte of [`SLOTS`] goroutines at most, so that it takes no longer than a
-//!   millisecond; with more goroutines than that it takes several looks to see all.
+//!   followed to whom they wait for; likewise those that wait for another one's end. A look passes [`SLOTS`] goroutines at
+//!   most, reading one byte of each, and follows [`FOLLOWS`], so that it takes a few milliseconds at most; where there are more it
+//!   takes several looks to see all.
 //! - WD5: a cycle is reported once: goroutines in it never go on (CY3). One that was dissolved by a time-out and closed again is another.
 
 use std::collections::HashSet;
@@ -35,6 +36,8 @@ pub(crate) const LIMIT_DEFAULT: Duration = Duration::from_millis(100);
 const CYCLES_EVERY_NS: u64 = 1_000_000_000;
 /// Goroutines that one such look passes (WD4).
 const SLOTS: usize = 1 << 17;
+/// Goroutines that one such look follows (WD4).
+const FOLLOWS: usize = 1 << 12;
 
 /// The target of log records.
 const TARGET: &str = "gort";
@@ -270,14 +273,17 @@ impl Seeker {
         }
         let end = len.min(self.next + SLOTS);
         let before_ns = coarse::now_ns().saturating_sub(limit_ns);
-        for g in (self.next..end).map(|i| SLAB.get(i)) {
+        let mut follows = 0;
+        while self.next < end && follows < FOLLOWS {
+            let g = SLAB.get(self.next);
+            self.next += 1;
             if g.waits_for_held.load(Ordering::Relaxed) && g.state.status() == Status::Waiting {
                 self.found = true;
+                follows += 1;
                 new.extend(self.follow(g, before_ns));
             }
         }
-        self.next = end;
-        if self.found || end < len {
+        if self.found || self.next < len {
             // Those who wait already do not say so again.
             owner::remember_contention();
         }

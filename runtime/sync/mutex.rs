@@ -112,7 +112,9 @@ impl Raw {
                 if first_time { waiting.push_back(&node) } else { waiting.push_front(&node) }
             }
             first_time = false;
-            let wait = Wait::for_held(Fixed::Sync, Kind::Mutex, &self.owner);
+            // N4
+            let object = std::ptr::from_ref(&self.owner).expose_provenance();
+            let wait = Wait { reason: Fixed::Sync, kind: Kind::Mutex, object };
             // SAFETY: locked above; unlocked once, by this closure.
             caller.wait(&node, wait, || unsafe { self.lock.unlock() });
             if node.outcome.get() == HANDED {

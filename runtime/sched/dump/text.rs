@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use tracer::symbol::Frame;
 
+use crate::sched::g::Kind;
+
 use super::{Dump, Goroutine, Holder, State, frames_of};
 
 /// From how many on goroutines that stand in the same place for the same reason share an entry.
@@ -108,9 +110,17 @@ impl Dump {
     fn chain(&self, f: &mut fmt::Formatter<'_>, g: &Goroutine) -> fmt::Result {
         let mut met = vec![g.id];
         let mut at = g;
-        let mut says = "waits for the";
+        let mut says = "waits for";
         while let (Some(o), Some(holder)) = (at.object, at.holder) {
-            write!(f, "{says} {} at {:#x}, ", o.kind, o.address)?;
+            let is_join = o.kind == Kind::GoroutineEnd.text();
+            match (is_join, holder) {
+                (true, Holder::Goroutine(_)) => write!(f, "{says} the end of ")?,
+                (true, _) => {
+                    write!(f, "{says} the end of a goroutine that has not begun")?;
+                    break;
+                }
+                _ => write!(f, "{says} the {} at {:#x}, ", o.kind, o.address)?,
+            }
             let id = match holder {
                 Holder::Nobody => {
                     f.write_str("which is being handed on")?;
@@ -127,10 +137,11 @@ impl Dump {
                 Holder::Goroutine(id) => id,
             };
             if id == at.id {
-                f.write_str("which it holds itself")?;
+                f.write_str(if is_join { "itself" } else { "which it holds itself" })?;
                 break;
             }
-            write!(f, "held by {}", Who(self, id))?;
+            let held_by = if is_join { "" } else { "held by " };
+            write!(f, "{held_by}{}", Who(self, id))?;
             if met.contains(&id) {
                 break;
             }
@@ -143,7 +154,7 @@ impl Dump {
                 }
                 None => break,
             }
-            says = ", which waits for the";
+            says = ", which waits for";
         }
         f.write_char('\n')
     }
@@ -194,6 +205,9 @@ fn held_by(f: &mut fmt::Formatter<'_>, group: &[&Goroutine]) -> fmt::Result {
         return Ok(());
     };
     match first {
+        Holder::Goroutine(id) if group[0].object.is_some_and(|o| o.kind == Kind::GoroutineEnd.text()) => {
+            writeln!(f, "they wait for the end of goroutine {id}")
+        }
         Holder::Goroutine(id) => writeln!(f, "they wait for goroutine {id}, which holds it"),
         Holder::Thread(tid) => writeln!(f, "they wait for thread {tid}, which holds it"),
         Holder::Ended => writeln!(f, "held by a goroutine that has ended"),
@@ -266,9 +280,12 @@ struct Cycle<'a> {
 impl fmt::Display for Cycle<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.ids {
-            [one] => return write!(f, "deadlock: {} waits for what it holds itself", Who(self.dump, *one)),
+            [one] => write!(f, "deadlock: {} waits for what it holds itself", Who(self.dump, *one)),
             ids => {
-                f.write_str("deadlock by lock order: ")?;
+                let joins =
+                    |id| self.dump.get(id).and_then(|g| g.object).is_some_and(|o| o.kind == Kind::GoroutineEnd.text());
+                let by_locks = !ids.iter().any(|&id| joins(id));
+                f.write_str(if by_locks { "deadlock by lock order: " } else { "deadlock: " })?;
                 for id in ids {
                     write!(f, "{} -> ", Who(self.dump, *id))?;
                 }

@@ -257,7 +257,10 @@ impl Summary {
             }
             writeln!(f)?;
         }
-        line(f, "stalls in plain code", &ext.stalls)?;
+        if ext.stalls.count > 0 {
+            let [count, _, _, max, _] = stat_cells(&ext.stalls);
+            writeln!(f, "stalls in plain code: {count}, the longest {max} when it was reported")?;
+        }
         if ext.in_lock_cycles > 0 {
             writeln!(f, "goroutines in deadlocks by lock order: {}", number(ext.in_lock_cycles))?;
         }

@@ -61,7 +61,7 @@ impl Ext {
                     self.stolen = self.stolen.saturating_add(count);
                 }
                 Ok(Some(Record::HandOff { cause, .. })) => *self.hand_offs.entry(cause).or_default() += 1,
-                Ok(Some(Record::Stall { for_ns, .. })) => self.stalls.add(for_ns, true),
+                Ok(Some(Record::Stall { for_ns, .. })) => self.stalls.add(for_ns, false),
                 Ok(Some(Record::LockCycle { .. })) => self.in_lock_cycles += 1,
                 Ok(None) => self.unknown += 1,
                 Err(_) => self.malformed += 1,
