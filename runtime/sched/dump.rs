@@ -37,6 +37,10 @@ pub(crate) use text::{Span, stack, write_stack};
 
 /// How long a goroutine that cannot be held is tried.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a thread has to answer, how long those that do not have all together, and how long each one after that.
+const ANSWER: Duration = Duration::from_secs(2);
+const ANSWERS: Duration = Duration::from_secs(6);
+const ANSWER_AT_LEAST: Duration = Duration::from_millis(10);
 /// The number of the stack without frames.
 const NO_STACK: usize = 0;
 /// Frames kept per goroutine.
@@ -173,12 +177,14 @@ struct Stacks {
     cache: Cache,
     frames: Box<[usize; FRAMES_MAX]>,
     known: HashMap<Box<[usize]>, usize>,
+    /// For how much longer threads that do not answer are waited for, all together.
+    patience: Duration,
 }
 
 impl Stacks {
     fn new() -> Stacks {
         let known = HashMap::from([(Box::from([]), NO_STACK)]);
-        Stacks { cache: Cache::new(), frames: Box::new([0; FRAMES_MAX]), known }
+        Stacks { cache: Cache::new(), frames: Box::new([0; FRAMES_MAX]), known, patience: ANSWERS }
     }
 
     /// Walks from `regs` to `end`; the frames are in `frames` then. Neither allocates nor locks.
@@ -317,7 +323,8 @@ fn visited(g: &'static G) -> Option<Seen> {
 fn asked(seen: Seen, stacks: &mut Stacks) -> Option<Seen> {
     let g = seen.g;
     let m = g.last_m()?;
-    let answer = standstill::ask(m, |regs| {
+    let answer_in = stacks.patience.min(ANSWER).max(ANSWER_AT_LEAST);
+    let answer = standstill::ask(m, answer_in, |regs| {
         // The thread stands still, so all this is of one moment. (Should it go on too early, what is read here is wrong, and thrown
         // away. Names and the like are not read for that reason.)
         let runs = m.current().is_some_and(|x| std::ptr::eq(x, g)) && g.id() == seen.id;
@@ -337,7 +344,10 @@ fn asked(seen: Seen, stacks: &mut Stacks) -> Option<Seen> {
     });
     let n = match answer {
         Answer::Stood(Some(n)) => n,
-        Answer::None => 0,
+        Answer::None => {
+            stacks.patience = stacks.patience.saturating_sub(answer_in);
+            0
+        }
         Answer::Stood(None) | Answer::WentOn => return None,
     };
     Some(Seen { since_ns: outside_since(g), stack: stacks.number(n), ..seen })

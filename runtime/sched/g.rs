@@ -159,7 +159,7 @@ pub(crate) struct G {
     entry: Cell<usize>,
     /// Where it stands while it does not run; null where that is not known.
     ///
-    /// - N3: set before it leaves Running; the frame it points into lives until the goroutine runs on. So it may be followed
+    /// - N3: set before it leaves Running, or under SCAN; the frame it points into lives until the goroutine runs on. So it may be followed
     ///   under SCAN, and only then.
     place: Cell<*const Place>,
     id: AtomicU64,

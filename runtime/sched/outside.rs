@@ -8,7 +8,7 @@ use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Place};
 use crate::sched::m::{After, M};
 use crate::sched::park::Inside;
-use crate::sched::state::Status;
+use crate::sched::state::{Scan, Status};
 use crate::sched::{SCHED, wired};
 
 /// Runs a function that may block the thread: file I/O, a system call, C code, a long computation.
@@ -84,6 +84,8 @@ pub(crate) fn come_back(g: &'static G, asked: bool) {
 fn come_back_without_p(g: &'static G, m: &'static M) {
     debug_assert!(m.p().is_none() && g.state.status() == Status::Syscall);
     let Some(p) = SCHED.take_idle_p() else {
+        let place = Place::here();
+        stand_again(g, &place);
         m.after.set(Some(After::NoP(g)));
         // SAFETY: the caller runs on g's stack.
         unsafe { wired::switch(m, g) };
@@ -104,6 +106,19 @@ fn come_back_without_p(g: &'static G, m: &'static M) {
     }
     g.state.start();
     m.set_current(Some(g));
+}
+
+/// The goroutine, which others may look at all the while, stands here from now on. (Where it stood before is where it went out, or
+/// nobody knows where.)
+fn stand_again(g: &'static G, place: &Place) {
+    loop {
+        if let Scan::Held(_, hold) = g.state.scan() {
+            g.stand_at(place);
+            drop(hold);
+            return;
+        }
+        std::hint::spin_loop();
+    }
 }
 
 /// The M's half of [`After::NoP`], on its own stack and without a P.

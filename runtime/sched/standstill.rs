@@ -33,9 +33,16 @@ pub(crate) enum Answer<R> {
     None,
 }
 
-/// Stops `m`'s thread and looks. `look` MUST NOT take a lock, allocate or panic (Z1). MUST NOT be called by that thread itself.
+/// Stops `m`'s thread, which has so long to answer, and looks. One that runs answers within microseconds; one that waits for a
+/// processor of the kernel's, when it gets one.
+///
+/// `look` MUST NOT take a lock, allocate or panic (Z1). MUST NOT be called by that thread itself.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn ask<R>(_m: &'static crate::sched::m::M, _look: impl FnOnce(tracer::unwind::Regs) -> R) -> Answer<R> {
+pub(crate) fn ask<R>(
+    _m: &'static crate::sched::m::M,
+    _answer_in: std::time::Duration,
+    _look: impl FnOnce(tracer::unwind::Regs) -> R,
+) -> Answer<R> {
     Answer::None
 }
 
@@ -59,9 +66,8 @@ mod linux {
 
     const SIGNAL: libc::c_int = libc::SIGURG;
 
-    /// How long a thread has to answer. One that runs answers within microseconds; one that wants a processor, after a few
-    /// time slices of the kernel's.
-    const ANSWER: Duration = Duration::from_millis(500);
+    /// How long somebody waits for his turn to ask.
+    const TURNS: Duration = Duration::from_secs(5);
     /// How often a thread looks whether it may go on, and how many times.
     const PATIENCE: Duration = Duration::from_millis(100);
     const LOOKS: u32 = 10;
@@ -98,9 +104,9 @@ mod linux {
     /// The askers' turn, and the number of questions so far.
     static TURN: Mutex<u32> = Mutex::new(0);
 
-    pub(crate) fn ask<R>(m: &'static M, look: impl FnOnce(Regs) -> R) -> Answer<R> {
+    pub(crate) fn ask<R>(m: &'static M, answer_in: Duration, look: impl FnOnce(Regs) -> R) -> Answer<R> {
         let tid = m.tid();
-        let Some(mut turn) = TURN.try_lock_for(2 * ANSWER) else { return Answer::None };
+        let Some(mut turn) = TURN.try_lock_for(TURNS) else { return Answer::None };
         if tid == 0 || !is_ready() {
             return Answer::None;
         }
@@ -111,7 +117,7 @@ mod linux {
         if ASK.word.compare_exchange(NOTHING, number | ASKED, Ordering::Release, Ordering::Relaxed).is_err() {
             return Answer::None; // Z3
         }
-        if !signal(tid) || !stands(number) {
+        if !signal(tid) || !stands(number, answer_in) {
             return Answer::None;
         }
         // SAFETY: STANDING: the handler has written them and does not touch them again.
@@ -123,8 +129,8 @@ mod linux {
     }
 
     /// Waits until the thread stands still; false if it does not come to that.
-    fn stands(number: u32) -> bool {
-        let until = Instant::now() + ANSWER;
+    fn stands(number: u32, answer_in: Duration) -> bool {
+        let until = Instant::now() + answer_in;
         loop {
             // ORDER: Acquire; pairs with the handler's Release: its registers, and all that the thread did before.
             let word = ASK.word.load(Ordering::Acquire);
