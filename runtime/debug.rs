@@ -16,10 +16,10 @@
 //! });
 //! ```
 //!
-//! A signal does the same from outside: SIGQUIT (`kill -QUIT`, or Ctrl-\ at the terminal) prints the dump to stderr, ends a trace
-//! that is being recorded, and ends the process with exit code 2, as in Go. With `RT_SIGQUIT=continue` in the environment the
-//! program goes on afterwards; with `RT_SIGQUIT=off`, and where the program has a handler of its own or ignores the signal when the
-//! runtime starts, the runtime leaves it alone.
+//! A signal does the same from outside: SIGQUIT (`kill -QUIT`, or Ctrl-\ at the terminal) prints the dump to stderr,
+//! ends a trace that is being recorded, and ends the process with exit code 2, as in Go. With `RT_SIGQUIT=continue` in
+//! the environment the program goes on afterwards; with `RT_SIGQUIT=off`, and where the program has a handler of its
+//! own or ignores the signal when the runtime starts, the runtime leaves it alone.
 
 use tracer::unwind::Regs;
 
@@ -29,17 +29,17 @@ pub use crate::sched::dump::{Creator, Dump, Goroutine, Holder, Object, State};
 
 /// What every goroutine is doing, at this moment: a [`Dump`], which can be printed.
 ///
-/// The world runs on meanwhile; each goroutine is looked at by itself, for a few microseconds. This works from goroutines and
-/// from threads, also when every processor is stuck.
+/// The world runs on meanwhile; each goroutine is looked at by itself, for a few microseconds. This works from
+/// goroutines and from threads, also when every processor is stuck.
 ///
-/// A goroutine that is in the middle of the program's own code is asked for its stack by a signal, SIGURG, to its thread, which
-/// stands still for some microseconds. A handler that the program has installed before the first dump still gets its
-/// own signals; if it installs one later, or blocks the signal, such goroutines are shown without a stack. System calls that do not
-/// restart after a signal (`poll`, `nanosleep`) return EINTR in code that has not declared itself
-/// [`blocking`](crate::blocking); std handles that.
+/// A goroutine that is in the middle of the program's own code is asked for its stack by a signal, SIGURG, to its
+/// thread, which stands still for some microseconds. A handler that the program has installed before the first dump
+/// still gets its own signals; if it installs one later, or blocks the signal, such goroutines are shown without a
+/// stack. System calls that do not restart after a signal (`poll`, `nanosleep`) return EINTR in code that has not
+/// declared itself [`blocking`](crate::blocking); std handles that.
 ///
-/// Takes some microseconds per goroutine and some milliseconds for reading debug information the first time. A thread that does
-/// not answer costs two seconds, all such threads together not much more than six.
+/// Takes some microseconds per goroutine and some milliseconds for reading debug information the first time. A thread
+/// that does not answer costs two seconds, all such threads together not much more than six.
 #[inline(never)]
 pub fn goroutines() -> Dump {
     crate::sched::dump::all(Regs::here())

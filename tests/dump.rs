@@ -106,8 +106,8 @@ fn is_in(g: &Goroutine, function: &str) -> bool {
     g.stack.iter().any(|f| *f.func == *name)
 }
 
-/// A dump in which every thread that was asked has answered. On a machine that is short of processors one may come too late;
-/// but then it was waited for.
+/// A dump in which every thread that was asked has answered. On a machine that is short of processors one may come too
+/// late; but then it was waited for.
 fn answered_dump() -> Dump {
     loop {
         let began = Instant::now();

@@ -1,5 +1,5 @@
-//! The watchdog: who keeps a thread to himself is reported once, with name and stack; so are deadlocks of a few, while the others
-//! run on. Who waits, or has said that he blocks, is not.
+//! The watchdog: who keeps a thread to himself is reported once, with name and stack; so are deadlocks of a few, while
+//! the others run on. Who waits, or has said that he blocks, is not.
 
 mod common;
 

@@ -1,8 +1,8 @@
 //! A clock that costs a load: when a goroutine stopped is noted by it.
 //!
-//! Sysmon sets it at each of its looks, and whoever wakes sysmon from a deep sleep does. So while anything runs it is at most
-//! one pause of sysmon behind (20 us to 5 ms, more where the kernel lets sysmon wait for a processor), and never ahead. What
-//! is measured from it is too long by that much, never too short.
+//! Sysmon sets it at each of its looks, and whoever wakes sysmon from a deep sleep does. So while anything runs it is
+//! at most one pause of sysmon behind (20 us to 5 ms, more where the kernel lets sysmon wait for a processor), and
+//! never ahead. What is measured from it is too long by that much, never too short.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

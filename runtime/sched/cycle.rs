@@ -1,10 +1,10 @@
 //! Chains and cycles of goroutines that wait for what others hold.
 //!
-//! - CY1: what is seen of one goroutine is seen under SCAN, so it is true at that moment. A cycle is followed twice: if everybody in it
-//!   waits the same wait as before, then all of them waited at the end of the first round, each for what the next one held.
-//!   Otherwise it would be put together from moments that never were one.
-//! - CY2: a wait is the same if it began at the same time by the coarse clock, and that time had passed when it was seen first. A
-//!   cycle that is younger than the clock's last step is not called one yet.
+//! - CY1: what is seen of one goroutine is seen under SCAN, so it is true at that moment. A cycle is followed twice: if
+//!   everybody in it waits the same wait as before, then all of them waited at the end of the first round, each for
+//!   what the next one held. Otherwise it would be put together from moments that never were one.
+//! - CY2: a wait is the same if it began at the same time by the coarse clock, and that time had passed when it was
+//!   seen first. A cycle that is younger than the clock's last step is not called one yet.
 //! - CY3: a goroutine that waits cannot let go. So a cycle stays, unless somebody in it waits with a time-out.
 
 use crate::prim::coarse;
@@ -60,8 +60,8 @@ impl Link {
     }
 }
 
-/// The cycle that `g`'s chain of waits leads into, beginning with the lowest id: each waits for what the next one holds, the last one for
-/// what the first holds. One alone waits for what it holds itself.
+/// The cycle that `g`'s chain of waits leads into, beginning with the lowest id: each waits for what the next one
+/// holds, the last one for what the first holds. One alone waits for what it holds itself.
 pub(crate) fn from(g: &'static G) -> Option<Vec<Link>> {
     let then_ns = coarse::now_ns();
     let mut chain = vec![Link::of(g)?];

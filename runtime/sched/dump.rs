@@ -1,13 +1,13 @@
 //! What every goroutine is doing: collected while the world runs, one goroutine at a time.
 //!
-//! - DU1: a goroutine that does not run is looked at under SCAN: name, place, what it waits for, its stack. The word is held for
-//!   that long, a microsecond or two; texts are made afterwards.
-//! - DU2: one that runs has its stack in its M's hands. The M's thread is asked (see [`crate::sched::standstill`]); what is seen counts
-//!   if the M ran this goroutine and its stack pointer lay in that goroutine's stack while the thread stood still. If it
-//!   does not answer, a visit at the border still tells the name.
+//! - DU1: a goroutine that does not run is looked at under SCAN: name, place, what it waits for, its stack. The word is
+//!   held for that long, a microsecond or two; texts are made afterwards.
+//! - DU2: one that runs has its stack in its M's hands. The M's thread is asked (see [`crate::sched::standstill`]);
+//!   what is seen counts if the M ran this goroutine and its stack pointer lay in that goroutine's stack while the
+//!   thread stood still. If it does not answer, a visit at the border still tells the name.
 //! - DU3: nobody is waited for without a limit. A goroutine that could not be looked at is named all the same.
-//! - DU4: so the goroutines are seen one after the other, not all at one moment. A goroutine that waits for what another holds may
-//!   be seen before the other one lets go. Cycles are looked at twice (see [`crate::sched::cycle`]).
+//! - DU4: so the goroutines are seen one after the other, not all at one moment. A goroutine that waits for what
+//!   another holds may be seen before the other one lets go. Cycles are looked at twice (see [`crate::sched::cycle`]).
 //!
 //! Neither the scheduler's locks nor a P are needed, so it works when every P is stuck.
 
@@ -80,7 +80,8 @@ pub enum Holder {
     Thread(u64),
     /// A goroutine that has ended without letting go.
     Ended,
-    /// Nobody at this moment: it is being handed on. Or a goroutine that has not begun to run, if its end is waited for.
+    /// Nobody at this moment: it is being handed on. Or a goroutine that has not begun to run, if its end is waited
+    /// for.
     Nobody,
 }
 
@@ -106,13 +107,14 @@ pub struct Goroutine {
     pub name: Option<Arc<str>>,
     /// What it is doing.
     pub state: State,
-    /// Go's word for that, or for what it waits for: "running", "runnable", "syscall", "chan receive", "sync", "sleep", ...
+    /// Go's word for that, or for what it waits for: "running", "runnable", "syscall", "chan receive", "sync", "sleep",
+    /// ...
     pub reason: &'static str,
-    /// For how long it has not run; of one that runs: for how long it has not called into the runtime. `None` if that is not
-    /// known (it has not run yet, or has called just now).
+    /// For how long it has not run; of one that runs: for how long it has not called into the runtime. `None` if that
+    /// is not known (it has not run yet, or has called just now).
     ///
-    /// Up to 5 ms too long (more on a machine that is short of processors), never too short; for one that runs it is the other
-    /// way round.
+    /// Up to 5 ms too long (more on a machine that is short of processors), never too short; for one that runs it is
+    /// the other way round.
     pub since: Option<Duration>,
     /// It runs, but its processor was taken away from it: it has kept it for too long.
     pub lost_processor: bool,
@@ -120,8 +122,8 @@ pub struct Goroutine {
     pub object: Option<Object>,
     /// Who holds that; `None` if it is not a thing that somebody holds.
     pub holder: Option<Holder>,
-    /// Its stack, innermost first, without the runtime's own frames at both ends. Empty if it has not run yet, or if it runs
-    /// and could not be asked.
+    /// Its stack, innermost first, without the runtime's own frames at both ends. Empty if it has not run yet, or if it
+    /// runs and could not be asked.
     pub stack: Arc<[Frame]>,
     /// Where it comes from.
     pub creator: Option<Creator>,
@@ -129,8 +131,8 @@ pub struct Goroutine {
 
 /// All goroutines, as they were seen one after the other.
 ///
-/// As text ([`Display`](std::fmt::Display)) it is much like the dump of a Go program; goroutines that stand in the same place
-/// for the same reason are put together.
+/// As text ([`Display`](std::fmt::Display)) it is much like the dump of a Go program; goroutines that stand in the same
+/// place for the same reason are put together.
 #[derive(Clone, Debug)]
 pub struct Dump {
     goroutines: Vec<Goroutine>,
@@ -148,8 +150,8 @@ impl Dump {
         self.goroutines.binary_search_by_key(&id, |g| g.id).ok().map(|i| &self.goroutines[i])
     }
 
-    /// Deadlocks: each goroutine waits for what the next one holds (or for its end), and the last one for what the first holds. One
-    /// alone waits for what it holds itself.
+    /// Deadlocks: each goroutine waits for what the next one holds (or for its end), and the last one for what the
+    /// first holds. One alone waits for what it holds itself.
     pub fn cycles(&self) -> &[Vec<u64>] {
         &self.cycles
     }
@@ -325,8 +327,8 @@ fn asked(seen: Seen, stacks: &mut Stacks) -> Option<Seen> {
     let m = g.last_m()?;
     let answer_in = stacks.patience.min(ANSWER).max(ANSWER_AT_LEAST);
     let answer = standstill::ask(m, answer_in, |regs| {
-        // The thread stands still, so all this is of one moment. (Should it go on too early, what is read here is wrong, and thrown
-        // away. Names and the like are not read for that reason.)
+        // The thread stands still, so all this is of one moment. (Should it go on too early, what is read here is
+        // wrong, and thrown away. Names and the like are not read for that reason.)
         let runs = m.current().is_some_and(|x| std::ptr::eq(x, g)) && g.id() == seen.id;
         if !runs || !matches!(g.state.status(), Status::Running | Status::Syscall) {
             return None;

@@ -1,21 +1,21 @@
-//! Who holds a lock: a word beside it, for the dump, the deadlock report and the watchdog. (A goroutine that others join holds, so to
-//! speak, its own end.)
+//! Who holds a lock: a word beside it, for the dump, the deadlock report and the watchdog. (A goroutine that others
+//! join holds, so to speak, its own end.)
 //!
-//! - N-1: an [`Owner`] is set by whoever has acquired the lock, after that, and cleared by the holder before it lets go. Whoever
-//!   hands a lock on names the new holder instead. All stores are relaxed and lie between an acquire and a release of the lock,
-//!   so they come in the order of the holders.
+//! - N-1: an [`Owner`] is set by whoever has acquired the lock, after that, and cleared by the holder before it lets
+//!   go. Whoever hands a lock on names the new holder instead. All stores are relaxed and lie between an acquire and a
+//!   release of the lock, so they come in the order of the holders.
 //! - N-2: so a holder that stands still is named truly. One that has just acquired the lock may not be named yet, which
 //!   only says "nobody".
-//! - N-3: the word is the address of the goroutine's slot, which is never freed, with the low bits of its id: one that got the
-//!   same slot later is not taken for it. (Ids that agree in all [`ID_BITS`] bits in one slot are two million goroutines
-//!   apart, and the first one must have ended without letting go.)
+//! - N-3: the word is the address of the goroutine's slot, which is never freed, with the low bits of its id: one that
+//!   got the same slot later is not taken for it. (Ids that agree in all [`ID_BITS`] bits in one slot are two million
+//!   goroutines apart, and the first one must have ended without letting go.)
 //!
-//! An uncontended lock and unlock pays 1 to 2 ns for it (7.0 to 8.4 ns in all, against 6.2 without and 12.5 to 13.7 for std's
-//! mutex in the same run).
+//! An uncontended lock and unlock pays 1 to 2 ns for it (7.0 to 8.4 ns in all, against 6.2 without and 12.5 to 13.7 for
+//! std's mutex in the same run).
 //!
-//! Rejected: the holder's stack pointer, which saves the loads, half a nanosecond; but a guard that was leaked would accuse
-//! whoever got that stack next. Not clearing the word: then whoever reads it would have to know the lock's own word, and
-//! a holder of long ago could be taken for a link of a cycle.
+//! Rejected: the holder's stack pointer, which saves the loads, half a nanosecond; but a guard that was leaked would
+//! accuse whoever got that stack next. Not clearing the word: then whoever reads it would have to know the lock's own
+//! word, and a holder of long ago could be taken for a link of a cycle.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,11 +1,11 @@
 //! SIGQUIT: the dump on stderr, the trace's end, exit code 2.
 //!
-//! - QU1: the handler is installed when the runtime starts, and only where the signal has its default meaning then. A handler of the
-//!   program's, or its wish to ignore the signal, is left alone, whichever comes first.
-//! - QU2: the handler only notes the wish and wakes sysmon, which has a thread made for the rest: dumping takes locks and
-//!   memory, and must work when a report is being made already. Where there is no thread to be had, sysmon does it.
-//! - QU3: a second signal before the process has ended means that something hangs: it has the default meaning again, and ends the
-//!   process with a core dump if the system makes those.
+//! - QU1: the handler is installed when the runtime starts, and only where the signal has its default meaning then. A
+//!   handler of the program's, or its wish to ignore the signal, is left alone, whichever comes first.
+//! - QU2: the handler only notes the wish and wakes sysmon, which has a thread made for the rest: dumping takes locks
+//!   and memory, and must work when a report is being made already. Where there is no thread to be had, sysmon does it.
+//! - QU3: a second signal before the process has ended means that something hangs: it has the default meaning again,
+//!   and ends the process with a core dump if the system makes those.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! A thread that makes reports: what takes time, opens debug information, or calls the program's logger. Sysmon, which finds the
-//! occasions, must be back at its looks meanwhile.
+//! A thread that makes reports: what takes time, opens debug information, or calls the program's logger. Sysmon, which
+//! finds the occasions, must be back at its looks meanwhile.
 //!
-//! - RE1: the thread is made at the first report. While it sleeps it wakes nobody, and the deadlock report counts it as one of ours.
-//!   From the moment it is given a job it may be in the program's logger, and counts as a thread that could send.
+//! - RE1: the thread is made at the first report. While it sleeps it wakes nobody, and the deadlock report counts it as
+//!   one of ours. From the moment it is given a job it may be in the program's logger, and counts as a thread that
+//!   could send.
 //! - RE2: jobs are dropped when too many wait: a logger that hangs must not cost memory.
 
 use std::collections::VecDeque;

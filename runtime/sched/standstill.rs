@@ -1,6 +1,8 @@
-//! Where a running thread stands: asked by a signal, which it answers with its registers and by standing still for a moment.
+//! Where a running thread stands: asked by a signal, which it answers with its registers and by standing still for a
+//! moment.
 //!
-//! The dump needs it for goroutines in the middle of the program's own code, and nothing else does: scheduling uses no signals.
+//! The dump needs it for goroutines in the middle of the program's own code, and nothing else does: scheduling uses no
+//! signals.
 //!
 //! ```text
 //!   asker (one at a time)                          the thread, in the handler, on its alternate stack
@@ -10,15 +12,16 @@
 //!   STANDING(n) -> 0                               or, when it has waited enough: STANDING(n) -> 0
 //! ```
 //!
-//! - Z1: the handler takes no lock and allocates nothing, and keeps `errno`. The thread may have been stopped anywhere, with any
-//!   lock held. So the asker, too, MUST NOT take a lock or allocate between STANDING and 0. Otherwise both would wait.
-//! - Z2: whoever moves STANDING(n) to 0 decides: what an asker has seen counts only if it was the asker, for until then the thread
-//!   stood still. Nobody waits for ever, and a thread is never left standing.
-//! - Z3: an asker that gives up moves ASKED(n) to 0, and a handler that comes late finds nothing to answer. A thread that is held
-//!   up in ANSWERING keeps the place; until it is done nobody is asked.
-//! - Z4: the signal is SIGURG, which is ignored by default and which Go uses for the like. It carries the address of [`ASK`], which
-//!   tells it from others; those go to the handler that was there before ours. If the program has installed one since, nobody
-//!   is asked any more.
+//! - Z1: the handler takes no lock and allocates nothing, and keeps `errno`. The thread may have been stopped anywhere,
+//!   with any lock held. So the asker, too, MUST NOT take a lock or allocate between STANDING and 0. Otherwise both
+//!   would wait.
+//! - Z2: whoever moves STANDING(n) to 0 decides: what an asker has seen counts only if it was the asker, for until then
+//!   the thread stood still. Nobody waits for ever, and a thread is never left standing.
+//! - Z3: an asker that gives up moves ASKED(n) to 0, and a handler that comes late finds nothing to answer. A thread
+//!   that is held up in ANSWERING keeps the place; until it is done nobody is asked.
+//! - Z4: the signal is SIGURG, which is ignored by default and which Go uses for the like. It carries the address of
+//!   [`ASK`], which tells it from others; those go to the handler that was there before ours. If the program has
+//!   installed one since, nobody is asked any more.
 //!
 //! A thread that is asked in the middle of a system call sees what a signal does there: most calls go on by themselves
 //! (SA_RESTART); `poll`, `nanosleep` and the like return EINTR.
@@ -33,8 +36,8 @@ pub(crate) enum Answer<R> {
     None,
 }
 
-/// Stops `m`'s thread, which has so long to answer, and looks. One that runs answers within microseconds; one that waits for a
-/// processor of the kernel's, when it gets one.
+/// Stops `m`'s thread, which has so long to answer, and looks. One that runs answers within microseconds; one that
+/// waits for a processor of the kernel's, when it gets one.
 ///
 /// `look` MUST NOT take a lock, allocate or panic (Z1). MUST NOT be called by that thread itself.
 #[cfg(not(target_os = "linux"))]
@@ -87,7 +90,8 @@ mod linux {
         regs: UnsafeCell<Regs>,
     }
 
-    // SAFETY: the registers are written in ANSWERING, by the one thread that moved the word there, and read in STANDING.
+    // SAFETY: the registers are written in ANSWERING, by the one thread that moved the word there, and read in
+    // STANDING.
     unsafe impl Sync for Ask {}
 
     static ASK: Ask = Ask {
@@ -154,8 +158,8 @@ mod linux {
     fn is_ready() -> bool {
         static INSTALLED: AtomicBool = AtomicBool::new(false);
         let ours = handler as *const () as usize;
-        // SAFETY: sigaction reads and writes the structs it is given; PREVIOUS is written before the handler can run, and by one
-        // thread, since the caller holds the lock.
+        // SAFETY: sigaction reads and writes the structs it is given; PREVIOUS is written before the handler can run,
+        // and by one thread, since the caller holds the lock.
         unsafe {
             let mut now: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(SIGNAL, std::ptr::null(), &mut now) != 0 {
@@ -257,8 +261,8 @@ mod linux {
 
     /// Somebody else's signal.
     fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-        // SAFETY: written before this handler was installed. A disposition that is neither default nor ignored is a function of
-        // the kind that its flags tell.
+        // SAFETY: written before this handler was installed. A disposition that is neither default nor ignored is a
+        // function of the kind that its flags tell.
         unsafe {
             let previous = (*PREVIOUS.0.get()).assume_init_ref();
             match previous.sa_sigaction {

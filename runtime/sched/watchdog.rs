@@ -1,16 +1,18 @@
 //! The watchdog: reports goroutines that keep a thread to themselves, and deadlocks of a few while the others run.
 //!
-//! - WD1: a goroutine is reported when its M has not crossed the border for longer than the limit while it was in plain code: an endless
-//!   loop, a long computation, a system call that was not declared. It is reported once for each such stay. One in
-//!   [`rt::blocking`](crate::blocking) has said that it will take its time, and is never reported.
-//! - WD2: also one that was asked to give its processor to others and did not, though it calls into the runtime: it is unwinding.
-//! - WD3: sysmon finds them, at the cost of a comparison per P and look. Names and stacks are the reporter's, and only if there is
-//!   somebody to read them.
-//! - WD4: once a second, if anybody has waited for a lock at all, goroutines that wait for one for longer than the limit are
-//!   followed to whom they wait for; likewise those that wait for another one's end. A look passes [`SLOTS`] goroutines at
-//!   most, reading one byte of each, and follows [`FOLLOWS`], so that it takes a few milliseconds at most; where there are more it
-//!   takes several looks to see all.
-//! - WD5: a cycle is reported once: goroutines in it never go on (CY3). One that was dissolved by a time-out and closed again is another.
+//! - WD1: a goroutine is reported when its M has not crossed the border for longer than the limit while it was in plain
+//!   code: an endless loop, a long computation, a system call that was not declared. It is reported once for each such
+//!   stay. One in [`rt::blocking`](crate::blocking) has said that it will take its time, and is never reported.
+//! - WD2: also one that was asked to give its processor to others and did not, though it calls into the runtime: it is
+//!   unwinding.
+//! - WD3: sysmon finds them, at the cost of a comparison per P and look. Names and stacks are the reporter's, and only
+//!   if there is somebody to read them.
+//! - WD4: once a second, if anybody has waited for a lock at all, goroutines that wait for one for longer than the
+//!   limit are followed to whom they wait for; likewise those that wait for another one's end. A look passes [`SLOTS`]
+//!   goroutines at most, reading one byte of each, and follows [`FOLLOWS`], so that it takes a few milliseconds at
+//!   most; where there are more it takes several looks to see all.
+//! - WD5: a cycle is reported once: goroutines in it never go on (CY3). One that was dissolved by a time-out and closed
+//!   again is another.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -76,7 +78,8 @@ pub(crate) fn set_limit(limit: Duration) {
 /// Sysmon's part.
 pub(crate) struct Watchdog {
     limit_ns: u64,
-    /// Ms whose P was taken while they were in plain code, before that was a case for a report. They are on no P any more.
+    /// Ms whose P was taken while they were in plain code, before that was a case for a report. They are on no P any
+    /// more.
     away: Vec<Away>,
     cycles_looked_ns: u64,
 }
@@ -158,8 +161,8 @@ impl Watchdog {
 
     #[cold]
     fn stays(&self, m: &'static M, crossings: u32, since_ns: u64, now_ns: u64) {
-        // Of a goroutine that is outside, state and id do not change; whether it has been all the while is asked last. A P that was
-        // taken in plain code makes it Syscall as well, so then the M's P tells.
+        // Of a goroutine that is outside, state and id do not change; whether it has been all the while is asked last.
+        // A P that was taken in plain code makes it Syscall as well, so then the M's P tells.
         let Some(g) = m.current() else { return };
         let (id, declared) = (g.id(), g.state.status() == Status::Syscall && m.p().is_some());
         let reported = m.outside.reported.swap(true, Ordering::Relaxed);
