@@ -2,8 +2,8 @@
 //!
 //! The clerk takes the ledger and waits for an order to enter. The orders come from the counter, which looks into the ledger
 //! first. So neither can go on, nor can the boss, who waits for both; and the runtime knows. It prints "all goroutines are
-//! asleep - deadlock!", then each goroutine with its name, what it waits on and where, and ends the process with exit
-//! code 2.
+//! asleep - deadlock!", then each goroutine with its name, what it waits on and where, and who holds that, and ends the
+//! process with exit code 2.
 
 use rt::chan::{Sender, bounded};
 use rt::sync::{Mutex, WaitGroup};

@@ -121,6 +121,15 @@ impl Labels {
         Labels(None)
     }
 
+    pub(crate) fn of(set: Option<Arc<LabelSet>>) -> Labels {
+        Labels(set)
+    }
+
+    /// The set as dumps show it.
+    pub(crate) fn text(&self) -> &str {
+        self.0.as_deref().map_or("", LabelSet::text)
+    }
+
     /// This set with more in it: of two values of a key the last one counts.
     #[must_use]
     pub fn with(&self, more: &[(&str, &str)]) -> Labels {

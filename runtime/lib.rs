@@ -36,6 +36,7 @@
 //!   process with a report.
 //! - **Blocking the thread** (file I/O, C code, a long loop) does not stop the others: the scheduler hands the processor on.
 //!   [`blocking`] makes it do so sooner.
+//! - **What is it doing?** [`debug::goroutines`], or SIGQUIT, tells of every goroutine where it is and what it waits for.
 //! - When [`run`] returns, other goroutines are neither waited for nor unwound.
 #![warn(missing_docs)]
 
@@ -47,6 +48,8 @@ pub mod chan;
 pub mod context;
 #[cfg(not(loom))]
 mod coro;
+#[cfg(not(loom))]
+pub mod debug;
 #[cfg(not(loom))]
 mod future;
 #[cfg(not(loom))]

@@ -19,10 +19,10 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::sched::counts::{self, BUCKETS, Durations, HAND_OFFS, STOPPED, STOPPING, WATCHDOG_REPORTS, WITHOUT_P};
+use crate::sched::counts::{self, BUCKETS, Durations, HAND_OFFS, STOPPED, STOPPING, WITHOUT_P};
 use crate::sched::p::P;
 use crate::sched::state::Status;
-use crate::sched::{SCHED, calls, run};
+use crate::sched::{SCHED, calls, run, watchdog};
 
 /// What kind of value a metric has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,7 +350,7 @@ static ALL: [Description; 24] = [
     count("/gort/timers:timers", NOW, "Timers that are set, one for each goroutine that sleeps.", || {
         number(sum(|p| p.timers.len() as u64))
     }),
-    count("/gort/watchdog/reports:reports", EVER, "Reports of the watchdog.", || number(WATCHDOG_REPORTS.get())),
+    count("/gort/watchdog/reports:reports", EVER, "Reports of the watchdog.", || number(watchdog::reports())),
     count("/sched/gomaxprocs:threads", NOW, "GOMAXPROCS: how many goroutines run at the same time.", || {
         number(run::gomaxprocs() as u64)
     }),

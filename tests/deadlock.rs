@@ -44,6 +44,9 @@ programs! {
     a_writer_that_sends,
     traced_by_itself,
     woken_and_asleep_again,
+    locks_in_a_ring,
+    joins_who_waits_for_it,
+    many_wait_alike,
 }
 
 #[track_caller]
@@ -150,13 +153,17 @@ impl<'a> Dumped<'a> {
             None => (None, rest),
         };
         let state = rest.strip_prefix('[')?.split_once("]:\n")?.0;
-        let (reason, object) = match state.split_once(", on ") {
-            Some((reason, on)) => {
+        let (state, object) = match state.split_once(", on ") {
+            Some((state, on)) => {
                 let (kind, address) = on.split_once(" at 0x")?;
-                (reason, Some((kind, u64::from_str_radix(address, 16).ok()?)))
+                (state, Some((kind, u64::from_str_radix(address, 16).ok()?)))
             }
             None => (state, None),
         };
+        // "sync, 31 ms": everybody here has stopped somewhere, at some time.
+        let (reason, since) = state.rsplit_once(", ")?;
+        let number = since.strip_suffix(" ms").or_else(|| since.strip_suffix(" s"))?;
+        number.parse::<f64>().ok()?;
         Some(Dumped { id: id.parse().ok()?, name, reason, object, text })
     }
 }
@@ -164,7 +171,7 @@ impl<'a> Dumped<'a> {
 /// All goroutines of a report.
 fn dumped(ended: &Ended) -> Vec<Dumped<'_>> {
     let Some((_, report)) = ended.stderr.split_once(REPORT) else { ended.fail("no report") };
-    let parts = report.split("\n\n").map(str::trim_start).filter(|t| !t.is_empty());
+    let parts = report.split("\n\n").map(str::trim_start).filter(|t| !t.is_empty() && !t.starts_with("deadlock"));
     parts.map(|text| Dumped::parse(text).unwrap_or_else(|| ended.fail(&format!("{text:?} says nothing")))).collect()
 }
 
@@ -233,6 +240,106 @@ fn all_are_asleep() {
             ended.expect(&format!("{a} and {b} do not wait for the same"), object(a) != object(b));
         }
     }
+}
+
+/// Each holds a lock that the next one wants, and one waits for the first.
+fn locks_in_a_ring() {
+    rt::run(|| {
+        let ring: Arc<[Mutex<u32>; 3]> = Arc::default();
+        let all = WaitGroup::new();
+        all.add(3);
+        for (i, name) in ["first", "second", "third"].into_iter().enumerate() {
+            let (ring, all) = (ring.clone(), all.clone());
+            start(name, move || {
+                let mine = ring[i].lock();
+                all.done();
+                all.wait();
+                locks(name, &ring[(i + 1) % 3]);
+                drop(mine);
+            });
+        }
+        all.wait();
+        locks("main", &ring[0]);
+    });
+}
+
+#[test]
+fn a_ring_of_locks_is_named() {
+    for env in CONFIGURATIONS {
+        let ended = program("locks_in_a_ring", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        let all = dumped(&ended);
+        ended.expect("four goroutines", all.len() == 4);
+        let who = |name: &str| format!("goroutine {} {name:?}", find(&ended, &all, name).id);
+        // Beginning with the lowest number, which is the one that began first.
+        let ids = ["first", "second", "third"].map(|name| find(&ended, &all, name).id);
+        let ring = ["first", "second", "third"].map(who);
+        let low = (0..3).min_by_key(|&i| ids[i]).unwrap();
+        let [a, b, c] = [0, 1, 2].map(|i| &ring[(low + i) % 3]);
+        let says = format!("deadlock by lock order: {a} -> {b} -> {c} -> goroutine {}\n\n", ids[low]);
+        ended.expect_stderr(&[&says]);
+        ended.expect("once", ended.stderr.matches("deadlock by lock order").count() == 1);
+        // Each says who holds what it waits for, and how it goes on from there.
+        for (name, holder, then) in [("main", 0, 1), ("first", 1, 2), ("second", 2, 0), ("third", 0, 1)] {
+            let one = find(&ended, &all, name);
+            let (_, at) = one.object.unwrap();
+            let says =
+                format!("waits for the mutex at {at:#x}, held by {}, which waits for the mutex at 0x", ring[holder]);
+            ended.expect(&says, one.text.contains(&says));
+            ended.expect("and so on", one.text.contains(&format!(", held by {}", ring[then])));
+        }
+    }
+}
+
+/// The main goroutine waits for the end of another one, which wants the main goroutine's lock.
+fn joins_who_waits_for_it() {
+    rt::run(|| {
+        let lock = Arc::new(Mutex::new(0));
+        let held = lock.lock();
+        let wants = lock.clone();
+        let other = rt::Builder::new().name("other").spawn(move || locks("other", &wants)).unwrap();
+        joins("main", other);
+        drop(held);
+    });
+}
+
+#[test]
+fn a_ring_with_a_join_is_named() {
+    for env in CONFIGURATIONS {
+        let ended = program("joins_who_waits_for_it", env);
+        ended.expect_code(2).expect_stderr(&[REPORT]);
+        let all = dumped(&ended);
+        let other = find(&ended, &all, "other").id;
+        let ring = format!("deadlock: goroutine 1 \"main\" -> goroutine {other} \"other\" -> goroutine 1\n");
+        let chain = format!("waits for the end of goroutine {other} \"other\", which waits for the mutex at 0x");
+        ended.expect_stderr(&[&ring, &chain]);
+    }
+}
+
+const ALIKE: usize = 1_000;
+
+fn many_wait_alike() {
+    rt::run(|| {
+        let (tx, rx) = bounded(0);
+        for _ in 0..ALIKE {
+            let rx = rx.clone();
+            rt::go(move || receives("one of many", &rx));
+        }
+        receives("main", &rx);
+        drop(tx);
+    });
+}
+
+/// Goroutines that stand in the same place for the same reason share an entry.
+#[test]
+fn many_are_told_together() {
+    let ended = program("many_wait_alike", &[]);
+    ended.expect_code(2).expect_stderr(&[
+        REPORT,
+        &format!("{ALIKE} goroutines [chan receive, "),
+        "deadlock::receives\n\t",
+    ]);
+    ended.expect("two entries", ended.stderr.matches("deadlock::receives").count() == 2);
 }
 
 // Somebody could still go on.

@@ -5,6 +5,8 @@ pub(crate) mod chaos;
 #[cfg(not(loom))]
 pub(crate) mod current;
 #[cfg(not(loom))]
+pub(crate) mod coarse;
+#[cfg(not(loom))]
 pub(crate) mod parker;
 #[cfg(not(loom))]
 pub(crate) mod prefetch;

@@ -40,6 +40,7 @@ thread_local! {
     /// Without a destructor of its own, so it can be asked for to the very end.
     static LOCALS: Cell<*mut Locals> = const { Cell::new(std::ptr::null_mut()) };
     static LOCALS_END: LocalsEnd = const { LocalsEnd };
+    static THREAD_ID: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Whether the calling thread is unwinding a panic.
@@ -80,4 +81,15 @@ pub(crate) fn set_locals(block: *mut Locals) -> bool {
         LOCALS.set(block);
     }
     ends
+}
+
+/// The kernel's id of this thread, asked for once.
+#[inline(never)]
+pub(crate) fn thread_id() -> u64 {
+    THREAD_ID.with(|id| {
+        if id.get() == 0 {
+            id.set(tracer::record::thread_id());
+        }
+        id.get()
+    })
 }

@@ -225,9 +225,6 @@ pub(crate) static WITHOUT_P: AtomicU64 = AtomicU64::new(0);
 pub(crate) static STOPPING: Durations = Durations::new();
 pub(crate) static STOPPED: Durations = Durations::new();
 
-/// Reports of the watchdog, whose only writer it is.
-pub(crate) static WATCHDOG_REPORTS: Counter = Counter::new();
-
 #[cfg(test)]
 mod tests {
     use super::*;

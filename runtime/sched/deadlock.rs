@@ -1,7 +1,7 @@
 //! "all goroutines are asleep": nothing runs, nothing will.
 //!
 //! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, and every thread of the process is
-//!   accounted for: Ms that sleep, sysmon, the tracer's reader, and threads that wait in a primitive of ours. Any other
+//!   accounted for: Ms that sleep, sysmon, the sleeping reporter, the tracer's reader, and threads that wait in a primitive of ours. Any other
 //!   thread could still send, so then there is no report.
 //! - D2: it must look the same for [`SETTLE_NS`], with no goroutine of the program's resumed meanwhile: a thread that was woken counts as
 //!   awake from the wake-up on, but a goroutine that hands over to a thread may be seen between the two.
@@ -11,13 +11,14 @@
 //!   deadlocked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+
+use tracer::unwind::Regs;
 
 use crate::prim::say::say;
 use crate::sched::life::stackless;
 use crate::sched::m::M;
 use crate::sched::sysmon::all_idle;
-use crate::sched::{SCHED, dump, foreign, wired};
+use crate::sched::{SCHED, dump, foreign, quit, reporter, wired};
 use crate::stack::arena::ARENA;
 
 /// How long a state without progress is watched before it is called a deadlock.
@@ -84,7 +85,7 @@ fn is_deadlock(quiet_ns: u64) -> bool {
     let Some(before) = Stillness::look() else { return false };
     // The tracer's reader, which wakes nobody (see above). If it waits in a primitive of ours it is among those already.
     let reader = tracer::record::reader_thread().is_some_and(|tid| !foreign::is_asleep(tid));
-    let ours = before.ms + 1 + usize::from(reader) + before.asleep;
+    let ours = before.ms + 1 + usize::from(reader) + before.asleep + before.reporters;
     threads().is_some_and(|n| n == ours) && Stillness::look() == Some(before)
 }
 
@@ -96,6 +97,8 @@ struct Stillness {
     /// Other threads that wait in a primitive, and how often one was woken.
     asleep: usize,
     wakes: u64,
+    /// Whether the reporter sleeps: then it, too, wakes nobody.
+    reporters: usize,
     /// Turns of goroutines so far.
     turns: u32,
 }
@@ -104,6 +107,7 @@ impl Stillness {
     /// `None` if something runs or will run.
     fn look() -> Option<Stillness> {
         let (asleep, wakes, turns) = (foreign::asleep(), foreign::wakes(), turns());
+        let reporters = reporter::sleeping_threads();
         let ms = {
             let inner = SCHED.inner.lock();
             let seat = &inner.poller;
@@ -114,7 +118,7 @@ impl Stillness {
             inner.ms
         };
         let nothing = !SCHED.has_work() && SCHED.next_timer_ns() == u64::MAX;
-        nothing.then_some(Stillness { ms, asleep, wakes, turns })
+        nothing.then_some(Stillness { ms, asleep, wakes, reporters, turns })
     }
 }
 
@@ -137,16 +141,7 @@ fn report() -> ! {
         text.push_str(&format!("{} goroutines wait for a stack ({} are in use)\n", stackless(), ARENA.live()));
     }
     text.push('\n');
-    text.push_str(&dump::all());
+    text.push_str(&dump::all(Regs::default()).to_string());
     say(format_args!("{}", text.trim_end()));
-    // The trace's writer may be what everybody waits for.
-    let (done, finished) = std::sync::mpsc::channel();
-    let finishing = std::thread::Builder::new().spawn(move || {
-        crate::trace::finish_for_exit();
-        let _ = done.send(());
-    });
-    if finishing.is_ok() {
-        let _ = finished.recv_timeout(Duration::from_secs(5));
-    }
-    std::process::exit(2);
+    quit::finish()
 }

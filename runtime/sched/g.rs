@@ -10,19 +10,21 @@
 use std::cell::{Cell, UnsafeCell};
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tracer::record::{Fixed, ResourceState, Start};
 use tracer::unwind::Regs;
 
+use crate::prim::coarse;
 use crate::prim::prefetch::prefetch;
 use crate::sched::creator::CreatorStack;
 use crate::sched::labels::LabelSet;
 use crate::sched::locals::Locals;
 use crate::sched::m::M;
+use crate::sched::owner::{Held, Owner};
 use crate::sched::state::StateWord;
-use crate::sched::task::RawTask;
+use crate::sched::task::{self, RawTask};
 use crate::stack::Class;
 use crate::stack::header::StackRef;
 
@@ -51,6 +53,18 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// How far behind the object's address the word lies that says who holds it (N4); `None` for kinds that nobody holds.
+    ///
+    /// A new kind of lock has an [`Owner`] and gives its place here, `offset_of!` the struct whose address it waits with.
+    #[inline(always)]
+    pub(crate) fn owner_offset(self) -> Option<usize> {
+        match self {
+            Kind::Mutex => Some(0),
+            Kind::GoroutineEnd => Some(task::RUNNER_OFFSET),
+            _ => None,
+        }
+    }
+
     pub(crate) fn text(self) -> &'static str {
         match self {
             Kind::None => "",
@@ -78,20 +92,45 @@ pub(crate) struct Wait {
     pub(crate) reason: Fixed,
     pub(crate) kind: Kind,
     /// The object's address, 0 if there is none.
+    ///
+    /// - N4: of a kind with an [owner](Kind::owner_offset) it MUST be the address of an object that has an [`Owner`] at that offset,
+    ///   with its provenance exposed. The object lives as long as somebody stands in it, so whoever holds SCAN of a Waiting
+    ///   goroutine may read the owner through it.
     pub(crate) object: usize,
+}
+
+impl Wait {
+    /// Who holds what is waited for; `None` if that is nothing that can be held.
+    ///
+    /// # Safety
+    ///
+    /// This is what a goroutine waits for that is Waiting, and whose state word the caller holds (N4).
+    pub(crate) unsafe fn owner(&self) -> Option<Held> {
+        let owner = std::ptr::with_exposed_provenance::<Owner>(self.object + self.kind.owner_offset()?);
+        // SAFETY: N4, passed on to the caller.
+        Some(unsafe { (*owner).get() })
+    }
 }
 
 /// Where a goroutine stands, and for what. Lies on its stack, in the frame of the function that stopped it.
 pub(crate) struct Place {
     pub(crate) regs: Regs,
     pub(crate) wait: Wait,
+    /// When it stopped there, by the coarse clock.
+    pub(crate) since_ns: u64,
 }
 
 impl Place {
     /// A place of the calling function, which waits for nothing.
     #[inline(always)]
     pub(crate) fn here() -> Place {
-        Place { regs: Regs::here(), wait: NOT_WAITING }
+        Place::at(Regs::here(), NOT_WAITING)
+    }
+
+    /// The place with these registers, now.
+    #[inline(always)]
+    pub(crate) fn at(regs: Regs, wait: Wait) -> Place {
+        Place { regs, wait, since_ns: coarse::now_ns() }
     }
 }
 
@@ -164,6 +203,8 @@ pub(crate) struct G {
     pub(crate) marks: Marks,
     /// It stays on its M's thread until it says otherwise: `locks` is not 0 (N4).
     pub(crate) locked: Cell<bool>,
+    /// If it waits: for something that somebody holds. A hint for those who look for cycles, who then hold SCAN.
+    pub(crate) waits_for_held: AtomicBool,
     /// The M that runs it.
     m: AtomicPtr<M>,
     pub(crate) stack: Cell<Option<StackRef>>,
@@ -175,7 +216,7 @@ pub(crate) struct G {
     entry: Cell<usize>,
     /// Where it stands while it does not run; null where that is not known.
     ///
-    /// - N3: set before it leaves Running; the frame it points into lives until the goroutine runs on. So it may be followed
+    /// - N3: set before it leaves Running, or under SCAN; the frame it points into lives until the goroutine runs on. So it may be followed
     ///   under SCAN, and only then.
     place: Cell<*const Place>,
     id: AtomicU64,
@@ -199,7 +240,7 @@ const _: () = assert!(std::mem::offset_of!(G, task) == 64 && size_of::<G>() <= 1
 // SAFETY: the cells follow N2; the state word's transitions carry acquire and release.
 unsafe impl Sync for G {}
 
-const NOT_WAITING: Wait = Wait { reason: Fixed::Forever, kind: Kind::None, object: 0 };
+pub(crate) const NOT_WAITING: Wait = Wait { reason: Fixed::Forever, kind: Kind::None, object: 0 };
 
 impl G {
     fn empty() -> G {
@@ -218,6 +259,7 @@ impl G {
             labelled_in: Cell::new(0),
             marks: Marks(Cell::new(0)),
             locked: Cell::new(false),
+            waits_for_held: AtomicBool::new(false),
             name: UnsafeCell::new(None),
             origin: Cell::new(None),
             labels: UnsafeCell::new(None),
@@ -291,14 +333,15 @@ impl G {
         }
     }
 
-    /// Where it stands, and what it waits for.
+    /// Where it stands, what it waits for, and since when; the time is 0 where that is not known.
     ///
     /// # Safety
     ///
     /// The caller holds SCAN (N3).
-    pub(crate) unsafe fn standing(&self) -> (Regs, Wait) {
+    pub(crate) unsafe fn standing(&self) -> (Regs, Wait, u64) {
         // SAFETY: passed on to the caller: null, or a frame that lives.
-        unsafe { self.place.get().as_ref() }.map_or((Regs::default(), NOT_WAITING), |p| (p.regs, p.wait))
+        let place = unsafe { self.place.get().as_ref() };
+        place.map_or((Regs::default(), NOT_WAITING, 0), |p| (p.regs, p.wait, p.since_ns))
     }
 
     /// Where it said last that it stands, if that is in a frame between these two addresses of its stack.

@@ -5,7 +5,7 @@
 //! - M3: an M that sleeps is woken with a P in `next_p`, by whoever took it off the idle list.
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use tracer::record::{Slot, thread_id};
 
@@ -54,7 +54,32 @@ pub(crate) struct M {
     /// The M was woken to search (its counter is set already).
     next_searching: Cell<Option<Searching>>,
     pub(crate) own: UnsafeCell<Own>,
+    pub(crate) outside: Outside,
     tid: AtomicU64,
+}
+
+/// What sysmon saw of an M's border: written by sysmon alone, read by whoever wants to know how long it has been outside.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// The border's counter at the last look.
+    crossings: AtomicU32,
+    /// When that was seen first.
+    since_ns: AtomicU64,
+    /// This stay outside was reported.
+    pub(crate) reported: AtomicBool,
+}
+
+impl Outside {
+    /// Sysmon sees the counter; answers since when it has been the same.
+    pub(crate) fn look(&self, crossings: u32, now_ns: u64) -> u64 {
+        if self.crossings.load(Ordering::Relaxed) != crossings || self.since_ns.load(Ordering::Relaxed) == 0 {
+            self.since_ns.store(now_ns, Ordering::Relaxed);
+            // ORDER: Release; pairs with outside_since_ns(): with the counter comes the time.
+            self.crossings.store(crossings, Ordering::Release);
+            self.reported.store(false, Ordering::Relaxed);
+        }
+        self.since_ns.load(Ordering::Relaxed)
+    }
 }
 
 /// What only the M's own stack touches.
@@ -82,6 +107,7 @@ impl M {
             parker: Parker::new(),
             next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),
             next_searching: Cell::new(searching),
+            outside: Outside::default(),
             own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), searching: None }),
             tid: AtomicU64::new(0),
         }))
@@ -93,6 +119,14 @@ impl M {
         self.tid.store(tid, Ordering::Relaxed);
         self.slot.set_m_id(tid);
         tracer::record::register(&self.slot);
+    }
+
+    /// Since when it has been outside, as far as sysmon has seen; `None` if it is inside, or has crossed since sysmon's last look.
+    pub(crate) fn outside_since_ns(&self) -> Option<u64> {
+        let crossings = self.border.crossings();
+        // ORDER: Acquire; pairs with the Release in Outside::look().
+        let seen = self.outside.crossings.load(Ordering::Acquire);
+        (crossings.is_multiple_of(2) && seen == crossings).then(|| self.outside.since_ns.load(Ordering::Relaxed))
     }
 
     /// The kernel's id of its thread.

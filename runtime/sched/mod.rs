@@ -4,7 +4,7 @@
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
 //!                     <- counts, g, m, p, procs, timer, queue (the nouns)
 //!                     <- emit <- park, calls, outside, life, find, wake (a goroutine's way)
-//!                     <- world, resize, advance, sysmon, deadlock, dump (those who look from outside)
+//!                     <- world, resize, advance, sysmon, deadlock, cycle, dump, watchdog, quit (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 
@@ -13,6 +13,7 @@ pub(crate) mod border;
 pub(crate) mod calls;
 pub(crate) mod counts;
 pub(crate) mod creator;
+pub(crate) mod cycle;
 pub(crate) mod deadlock;
 pub(crate) mod dump;
 pub(crate) mod emit;
@@ -25,19 +26,24 @@ pub(crate) mod life;
 pub(crate) mod locals;
 pub(crate) mod m;
 pub(crate) mod outside;
+pub(crate) mod owner;
 pub(crate) mod p;
 pub(crate) mod park;
 pub(crate) mod procs;
 pub(crate) mod queue;
+pub(crate) mod quit;
+pub(crate) mod reporter;
 pub(crate) mod resize;
 pub(crate) mod run;
 pub(crate) mod searchers;
 pub(crate) mod spawn;
+pub(crate) mod standstill;
 pub(crate) mod state;
 pub(crate) mod sysmon;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod wake;
+pub(crate) mod watchdog;
 pub(crate) mod wired;
 pub(crate) mod world;
 

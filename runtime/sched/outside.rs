@@ -17,7 +17,7 @@ use crate::sched::g::{G, Place};
 use crate::sched::m::{After, M};
 use crate::sched::p::HeldP;
 use crate::sched::park::Inside;
-use crate::sched::state::Status;
+use crate::sched::state::{Scan, Status};
 use crate::sched::{SCHED, calls, wired};
 
 /// Runs a function that may block the thread: file I/O, a system call, C code, a long computation.
@@ -139,6 +139,8 @@ fn come_back_without_p(g: &'static G, m: &'static M) {
     let p = if chaos::one_in(3) { None } else { SCHED.take_idle_p() };
     chaos::window();
     let Some(p) = p else {
+        let place = Place::here();
+        stand_again(g, &place);
         m.after.set(Some(After::NoP(g)));
         // SAFETY: the caller runs on g's stack.
         unsafe { wired::switch(m, g) };
@@ -161,6 +163,19 @@ fn come_back_without_p(g: &'static G, m: &'static M) {
     m.set_current(Some(g));
     drop(guard);
     calls::leave(m);
+}
+
+/// The goroutine, which others may look at all the while, stands here from now on. (Where it stood before is where it went out, or
+/// nobody knows where.)
+fn stand_again(g: &'static G, place: &Place) {
+    loop {
+        if let Scan::Held(_, hold) = g.state.scan() {
+            g.stand_at(place);
+            drop(hold);
+            return;
+        }
+        std::hint::spin_loop();
+    }
 }
 
 /// The M's half of [`After::NoP`], on its own stack and without a P.

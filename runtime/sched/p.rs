@@ -73,9 +73,8 @@ pub(crate) struct P {
 pub(crate) struct Seen {
     pub(crate) slice: Cell<u32>,
     pub(crate) slice_since_ns: Cell<u64>,
-    pub(crate) crossings: Cell<u32>,
-    pub(crate) crossings_since_ns: Cell<u64>,
-    pub(crate) m: Cell<usize>,
+    /// That this slice is too long was reported.
+    pub(crate) reported: Cell<bool>,
 }
 
 // SAFETY: the cells follow P2, `seen` belongs to one thread, and the deque's worker half follows P2 as well.

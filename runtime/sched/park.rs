@@ -29,7 +29,7 @@ use crate::sched::g::{G, Kind, Place, Wait};
 use crate::sched::m::{After, Commit, M};
 use crate::sched::outside;
 use crate::sched::timer::Limit;
-use crate::sched::{queue, wired};
+use crate::sched::{owner, queue, wired};
 use crate::stack::header::current_g;
 use crate::sync::race::TIME_UP;
 use crate::sync::waiter::{Ending, Node, WaitList, Waiter};
@@ -94,8 +94,9 @@ impl Inside {
     {
         let g = self.g;
         let m = self.m();
-        let place = Place { regs: Regs::here(), wait };
+        let place = Place::at(Regs::here(), wait);
         g.stand_at(&place);
+        owner::about_to_wait(g, wait.kind);
         let mut commit = ManuallyDrop::new(commit);
         m.after.set(Some(After::Park(Commit { g, call: call_commit::<F>, data: (&raw mut commit).cast() })));
         if let Some(guard) = m.slot.acquire_if_on() {

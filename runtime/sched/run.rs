@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::panic::Location;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use netpoll::Poller;
 use parking_lot::Mutex;
@@ -17,8 +18,9 @@ use crate::sched::find::{find, find_next, start_p};
 use crate::sched::life::execute;
 use crate::sched::m::M;
 use crate::sched::procs::PROCS_MAX;
+use crate::sched::quit::{self, Quit};
 use crate::sched::spawn::{self, Settings, spawn};
-use crate::sched::{SCHED, advance, creator, sysmon};
+use crate::sched::{SCHED, advance, creator, sysmon, watchdog};
 use crate::stack::arena::ARENA;
 use crate::stack::header::current_g;
 use crate::stack::overflow;
@@ -50,6 +52,7 @@ pub struct Config {
     gomaxprocs: Option<usize>,
     max_threads: Option<usize>,
     creator_stacks: bool,
+    watchdog: Option<Duration>,
 }
 
 /// Whether the runtime has started; whether `max_threads` was named.
@@ -87,6 +90,24 @@ impl Config {
         self
     }
 
+    /// How long a goroutine may stay in plain code, without a call into the runtime, before the watchdog reports it; 100 ms
+    /// if nothing is said. Zero turns the watchdog off. Overrides the environment's `RT_WATCHDOG` (milliseconds, or `off`).
+    ///
+    /// The watchdog reports goroutines that keep a thread to themselves: an endless loop, a long computation, a call that blocks
+    /// without [`blocking`](crate::blocking). The others do not suffer from that (the processor is handed on after 10 ms), but each
+    /// one needs a thread. Declared blocking calls are not reported, whatever they take. Each such stay is reported once: to the
+    /// [`log`](https://docs.rs/log) facade, target `gort`, level `warn`, with name and stack; and to the trace, as an extension
+    /// record.
+    ///
+    /// It also looks, about once a second, for goroutines that wait for each other's locks for longer than this while others run
+    /// on, and reports each such deadlock once, at level `error`.
+    ///
+    /// The time is measured in steps of up to 5 ms.
+    pub fn watchdog(mut self, limit: Duration) -> Config {
+        self.watchdog = Some(limit);
+        self
+    }
+
     /// Starts the runtime, runs `main` as a goroutine, waits for it and gives its value. Other goroutines are not waited for:
     /// they run on until the process ends.
     ///
@@ -96,7 +117,8 @@ impl Config {
     ///
     /// # Panics
     ///
-    /// With `main`'s panic, if it panics. If GOMAXPROCS, from here or from the environment, is not a number from 1 to 1024; if the
+    /// With `main`'s panic, if it panics. If an environment variable (`GOMAXPROCS`, `RT_WATCHDOG`, `RT_SIGQUIT`) says what cannot
+    /// be understood. If GOMAXPROCS, from here or from the environment, is not a number from 1 to 1024; if the
     /// runtime runs already with another GOMAXPROCS than this configuration names; if the system has no memory or
     /// threads for it; when called from a goroutine.
     #[track_caller]
@@ -155,12 +177,18 @@ impl Config {
         if max_threads <= procs {
             return Err(format!("max_threads({max_threads}): want more than GOMAXPROCS, which is {procs}"));
         }
+        let limit = match self.watchdog {
+            Some(limit) => limit,
+            None => watchdog::limit_from_environment()?,
+        };
+        let quit = Quit::from_environment()?;
         // A start that failed half-way is not tried again: handlers and threads of it may exist.
         static FAILED: Mutex<Option<String>> = Mutex::new(None);
         if let Some(e) = &*FAILED.lock() {
             return Err(e.clone());
         }
-        if let Err(e) = start(procs, max_threads) {
+        watchdog::set_limit(limit);
+        if let Err(e) = start(procs, max_threads, quit) {
             *FAILED.lock() = Some(e.clone());
             return Err(e);
         }
@@ -254,13 +282,14 @@ fn procs_from_environment() -> Result<usize, String> {
     }
 }
 
-fn start(procs: usize, max_threads: usize) -> Result<(), String> {
+fn start(procs: usize, max_threads: usize, quit: Quit) -> Result<(), String> {
     barrier::init();
     ARENA.init().map_err(|e| e.to_string())?;
     overflow::install();
     let poller = Poller::new().map_err(|e| format!("the event poller: {e}"))?;
     SCHED.init(procs, max_threads, poller);
     sysmon::start().map_err(|e| format!("the monitor thread: {e}"))?;
+    quit::install(quit);
     // The advancer is the first goroutine: it is there before anybody can ask it for a trace.
     spawn::system(advance::main);
     // The submission has started a thread for it, or sysmon, which was faster, is about to.

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use tracer::clock::mono_ns;
 use tracer::record::{self, Slot, thread_id};
+use tracer::wire::ext::Cause;
 
-use crate::prim::chaos;
+use crate::prim::{chaos, coarse};
 use crate::prim::parker::Parker;
 use crate::sched::deadlock::Watch;
 use crate::sched::find::{poller_is_watched, run_timers_from_outside, wake_poller_for_timers};
@@ -26,7 +27,8 @@ use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
 use crate::sched::state::Status;
 use crate::sched::wake::{start_m, wake_searcher};
-use crate::sched::{SCHED, advance, outside};
+use crate::sched::watchdog::Watchdog;
+use crate::sched::{SCHED, advance, outside, quit};
 use crate::stack::arena::ARENA;
 use crate::stack::overflow;
 
@@ -52,6 +54,7 @@ pub(crate) fn slot() -> &'static Slot {
 pub(crate) fn start() -> std::io::Result<()> {
     let slot: &'static Slot = Box::leak(Box::new(Slot::new(0)));
     record::register(slot);
+    coarse::set(mono_ns());
     assert!(SLOT.set(slot).is_ok(), "sysmon starts once");
     std::thread::Builder::new().name("gort-sysmon".into()).spawn(main)?;
     Ok(())
@@ -62,12 +65,14 @@ pub(crate) fn start() -> std::io::Result<()> {
 pub(crate) fn wake() {
     // ORDER: SeqCst; pairs with sleep_deeply(): either it sees that a P was taken, or this sees that it sleeps.
     if ASLEEP.load(Ordering::SeqCst) && ASLEEP.swap(false, Ordering::SeqCst) {
+        // Nobody has set the clock while all Ps were idle.
+        coarse::set(mono_ns());
         PARKER.unpark();
     }
 }
 
-/// Somebody needs sysmon's own thread now (the fault handler).
-pub(crate) fn wake_for_fault() {
+/// A signal handler needs sysmon's own thread now. Async-signal-safe.
+pub(crate) fn wake_for_signal() {
     PARKER.unpark();
 }
 
@@ -76,13 +81,16 @@ fn main() {
     let mut calm = 0;
     let mut pause = FAST;
     let mut watch = Watch::new();
+    let mut watchdog = Watchdog::new();
     let mut last_trim = 0;
     loop {
         if PARKER.park_timeout(pause) {
-            overflow::report_pending();
+            woken();
         }
         let now = mono_ns();
-        let look = look(now);
+        coarse::set(now);
+        let look = look(now, &mut watchdog);
+        watchdog.look(now);
         advance::remind(now);
         backstop(now);
         if now - last_trim > 1_000_000_000 {
@@ -103,7 +111,7 @@ fn main() {
         }
         if all_idle() {
             watch.look(now);
-            if calm > CALM_LOOKS * 4 && watch.is_settled() {
+            if calm > CALM_LOOKS * 4 && watch.is_settled() && watchdog.is_idle() {
                 sleep_deeply();
                 calm = 0;
                 pause = FAST;
@@ -112,6 +120,12 @@ fn main() {
             watch.interrupted();
         }
     }
+}
+
+/// Somebody has woken sysmon: perhaps a signal handler.
+fn woken() {
+    overflow::report_pending();
+    quit::look();
 }
 
 /// Wakes a searcher for what ought to have woken one: work beside an idle P, a timer that is long due. (Where threads run
@@ -141,7 +155,7 @@ fn sleep_deeply() {
     if all_idle() {
         let most = if record::enabled() { Duration::from_millis(500) } else { Duration::from_millis(200) };
         if PARKER.park_timeout(most) {
-            overflow::report_pending();
+            woken();
         }
     }
     ASLEEP.store(false, Ordering::SeqCst);
@@ -157,23 +171,21 @@ enum Look {
 }
 
 /// Looks at every P once.
-fn look(now: u64) -> Look {
+fn look(now: u64, watchdog: &mut Watchdog) -> Look {
     let mut busy = false;
     let mut due = u64::MAX;
     for p in SCHED.ps() {
-        let Some(m) = p.m() else {
-            p.seen.m.set(0);
-            continue;
-        };
+        let Some(m) = p.m() else { continue };
         let seen = &p.seen;
         let crossings = m.border.crossings();
-        let identity = std::ptr::from_ref(m) as usize;
-        if seen.m.replace(identity) != identity || seen.crossings.get() != crossings {
-            seen.crossings.set(crossings);
-            seen.crossings_since_ns.set(now);
-        } else if crossings.is_multiple_of(2) {
-            let outside_ns = now - seen.crossings_since_ns.get();
-            if retake(p, m, outside_ns, now) {
+        let since_ns = m.outside.look(crossings, now);
+        let outside_ns = now - since_ns;
+        if outside_ns != 0 && crossings.is_multiple_of(2) {
+            watchdog.is_outside(m, crossings, since_ns, now);
+            if let Some(cause) = retake(p, m, outside_ns, now) {
+                if cause == Cause::OutsideTooLong {
+                    watchdog.lost_p(m, crossings, since_ns);
+                }
                 busy = true;
                 continue;
             }
@@ -182,8 +194,13 @@ fn look(now: u64) -> Look {
         let slice = p.slices.load(Ordering::Relaxed);
         if seen.slice.replace(slice) != slice {
             seen.slice_since_ns.set(now);
+            seen.reported.set(false);
         } else if now - seen.slice_since_ns.get() >= OUTSIDE_NS && is_wanted(p, now) {
-            m.preempt.store(true, Ordering::Relaxed);
+            let was_told = m.preempt.swap(true, Ordering::Relaxed);
+            // Who stays outside has lost the P by now, or will.
+            if was_told && outside_ns < OUTSIDE_NS {
+                watchdog.keeps(p, m, seen.slice_since_ns.get(), now);
+            }
         }
     }
     match due {
@@ -199,23 +216,25 @@ fn is_wanted(p: &P, now: u64) -> bool {
     p.has_work() || SCHED.global.len() != 0 || p.timers.next_ns() <= now || SCHED.next_timer_ns() <= now
 }
 
-/// Takes the P of an M that has not crossed its border for `outside_ns`, if that is too long.
-fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> bool {
+/// Takes the P of an M that has not crossed its border for `outside_ns`, if that is too long; answers why.
+fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> Option<Cause> {
     // A look without the M's leave: the visit below decides.
     let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);
     let soon = !declared && outside_ns < OUTSIDE_NS && !chaos::one_in(16);
     if soon || !is_wanted(p, now) && !chaos::one_in(64) {
-        return false;
+        return None;
     }
-    let Some(visit) = m.border.visit() else { return false };
+    let visit = m.border.visit()?;
     if !m.p().is_some_and(|x| std::ptr::eq(x, p)) || m.current().is_none() {
-        return false;
+        return None;
     }
     if SCHED.stopping.load(Ordering::SeqCst) != 0 {
-        return false;
+        return None;
     }
-    hand_off(outside::take_p(slot(), m, visit, None), now);
-    true
+    let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);
+    let cause = if declared { Cause::BlockingCall } else { Cause::OutsideTooLong };
+    hand_off(outside::take_p(slot(), m, visit, Some(cause)), now);
+    Some(cause)
 }
 
 /// Gives a P that was taken to an M, if there is something to do, or to the idle list.

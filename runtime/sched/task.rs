@@ -8,7 +8,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use tracer::record::{Fixed, Start};
 use crate::sched::g::{G, Kind};
 use crate::sched::id::Id;
 use crate::sched::locals;
+use crate::sched::owner::Owner;
 use crate::sched::park::{Caller, Turn};
 use crate::sync::waiter::WaitList;
 
@@ -41,10 +42,17 @@ enum Stage<F, T> {
 }
 
 /// The part that waiting needs, whatever the type.
+#[repr(C)]
 pub(crate) struct Packet {
-    done: AtomicBool,
+    /// First: whoever waits for the goroutine's end waits with the address of this list.
     waiters: WaitList,
+    /// The goroutine, from its begin on.
+    runner: Owner,
+    done: AtomicBool,
 }
+
+/// From the list to the goroutine that ends the wait (N4 of [`crate::sched::g`]).
+pub(crate) const RUNNER_OFFSET: usize = offset_of!(Packet, runner) - offset_of!(Packet, waiters);
 
 // SAFETY: the stage is touched by the goroutine until `done`, then by the one handle (J2); F and T cross threads.
 unsafe impl<F: Send, T: Send> Sync for Task<F, T> {}
@@ -99,6 +107,7 @@ where
 {
     // SAFETY: passed on to the caller.
     let task = unsafe { Arc::from_raw(data.cast::<Task<F, T>>()) };
+    task.packet.runner.set();
     // SAFETY: before `done` only the goroutine touches the stage (J2).
     let stage = unsafe { &mut *task.stage.get() };
     let Stage::Closure(f) = std::mem::replace(stage, Stage::Running) else {
@@ -127,7 +136,7 @@ where
 
 impl Packet {
     pub(crate) fn new() -> Packet {
-        Packet { done: AtomicBool::new(false), waiters: WaitList::new() }
+        Packet { waiters: WaitList::new(), runner: Owner::new(), done: AtomicBool::new(false) }
     }
 
     /// Whether the result is there; then it is visible (J2).
@@ -147,6 +156,8 @@ impl Packet {
     /// Waits until the result is there.
     pub(crate) fn wait(&self) {
         if !self.is_done() {
+            // N4: the runner is found from the list's address.
+            std::ptr::from_ref(self).expose_provenance();
             let done = || self.done.load(Ordering::SeqCst);
             Caller::here().wait_until(&self.waiters, Fixed::Sync, Kind::GoroutineEnd, done);
         }

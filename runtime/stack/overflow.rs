@@ -181,7 +181,7 @@ fn report(g: &'static G, regs: Regs) {
         FAULT.len.store(n, Ordering::Relaxed);
     }
     FAULT.state.store(ASKED, Ordering::Release);
-    sysmon::wake_for_fault();
+    sysmon::wake_for_signal();
     for _ in 0..300 {
         if FAULT.state.load(Ordering::Acquire) == PRINTED {
             return;

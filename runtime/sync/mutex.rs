@@ -23,6 +23,7 @@ use tracer::record::Fixed;
 
 use crate::prim::spin::RawLock;
 use crate::sched::g::{Kind, Wait};
+use crate::sched::owner::Owner;
 use crate::sched::park::Caller;
 use crate::sync::lock_word::{LockWord, Unlocked};
 use crate::sync::waiter::{Node, Nodes, Waiter};
@@ -60,6 +61,7 @@ pub struct Mutex<T: ?Sized> {
 
 pub(super) struct Raw {
     word: LockWord,
+    owner: Owner,
     lock: RawLock,
     waiting: UnsafeCell<Nodes>,
 }
@@ -81,19 +83,27 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 
 impl Raw {
     pub(super) const fn new() -> Raw {
-        Raw { word: LockWord::new(), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
+        Raw { word: LockWord::new(), owner: Owner::new(), lock: RawLock::new(), waiting: UnsafeCell::new(Nodes::new()) }
     }
 
     /// Takes the lock if it is free and nobody was woken for it: the fast half of [`Raw::lock_slow`].
     #[inline]
     pub(super) fn lock_fast(&self) -> bool {
-        self.word.try_lock()
+        let locked = self.word.try_lock();
+        if locked {
+            self.owner.set();
+        }
+        locked
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub(super) fn try_lock(&self) -> bool {
-        self.word.try_lock_any()
+        let locked = self.word.try_lock_any();
+        if locked {
+            self.owner.set();
+        }
+        locked
     }
 
     /// Waits for the lock until `until_ns` on CLOCK_MONOTONIC at most; answers whether it was taken. The wait is for `object`.
@@ -109,6 +119,9 @@ impl Raw {
             let late = until_ns.is_some_and(|until| until <= clock::mono_ns());
             self.lock.lock();
             let locked = self.word.try_lock_any();
+            if locked {
+                self.owner.set();
+            }
             // X5
             if locked || late {
                 // SAFETY: locked above.
@@ -152,6 +165,7 @@ impl Raw {
 
     #[inline]
     pub(super) fn unlock(&self) {
+        self.owner.clear();
         match self.word.unlock() {
             Unlocked::Done => {}
             how => self.unlock_slow(how),
@@ -167,6 +181,7 @@ impl Raw {
 
     /// Unlocks, for a caller that is in the runtime; answers whom to wake.
     pub(super) fn unlock_inside(&self) -> Option<Waiter> {
+        self.owner.clear();
         match self.word.unlock() {
             Unlocked::Done => None,
             how => self.unlock_to_waiter(how),
@@ -188,6 +203,9 @@ impl Raw {
         }
         let waiter = node.map(|n| {
             n.outcome.set(if handed { HANDED } else { COMPETE });
+            if handed {
+                self.owner.hand_to(n.waiter());
+            }
             n.finish()
         });
         // SAFETY: locked above.
@@ -255,7 +273,8 @@ impl<T: ?Sized> Mutex<T> {
 
     #[cold]
     fn lock_slow(&self, until_ns: Option<u64>) -> bool {
-        self.raw.lock_slow(until_ns, Kind::Mutex, std::ptr::from_ref(&self.raw) as usize)
+        // N4
+        self.raw.lock_slow(until_ns, Kind::Mutex, std::ptr::from_ref(&self.raw.owner).expose_provenance())
     }
 
     /// The value, through the only reference there is.

@@ -132,6 +132,8 @@ fn stops_gc_and_extension_records() {
             writer.push(1_000, ext::Record::Steal { thief_p: 1, victim_p: 0, count });
         }
         writer.push(1_500, ext::Record::HandOff { p: 0, cause: ext::Cause::OutsideTooLong, from_m: 0 });
+        writer.push(1_600, ext::Record::Stall { g: 1, for_ns: 100, m: 0 });
+        writer.push(1_700, ext::Record::LockCycle { g: 1, holder: 1, object: 9 });
         let unknown = [&ext::MAGIC[..], &[1, 1, 5], &[99, 1, 5], &[2, 200]].concat();
         g.strings.extend(writer.entries().map(<[u8]>::to_vec).chain([unknown]).zip(0..).map(|(e, n)| (ext::id(n), e)));
     });
@@ -143,6 +145,7 @@ fn stops_gc_and_extension_records() {
     assert_eq!(s.world.heap_alloc, Some(4096));
     assert_eq!((s.ext.steals, s.ext.stolen, s.ext.handed_off(), s.ext.unknown, s.ext.malformed), (3, 6, 1, 1, 1));
     assert_eq!(s.ext.hand_offs[&ext::Cause::OutsideTooLong], 1);
+    assert_eq!((s.ext.stalls.count, s.ext.stalls.total, s.ext.in_lock_cycles), (1, 100, 1));
 }
 
 #[test]

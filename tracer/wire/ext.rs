@@ -37,6 +37,10 @@ const STEAL: u8 = 2;
 const HAND_OFF: u8 = 3;
 /// The type byte of [`Record::Labels`].
 const LABELS: u8 = 4;
+/// The type byte of [`Record::Stall`].
+const STALL: u8 = 5;
+/// The type byte of [`Record::LockCycle`].
+const LOCK_CYCLE: u8 = 6;
 
 /// The string id of the `n`th entry (from 0) of a generation.
 pub const fn id(n: u64) -> u64 {
@@ -127,6 +131,25 @@ pub enum Record {
         /// The id of a string of the generation's table, `{"key": "value", ...}`, or 0 for no labels.
         labels: u64,
     },
+    /// The watchdog: goroutine `g` has stayed in plain code, on M `m`, for `for_ns` nanoseconds. Once for each such stay.
+    Stall {
+        /// The goroutine.
+        g: u64,
+        /// For how long, in nanoseconds.
+        for_ns: u64,
+        /// The M.
+        m: u64,
+    },
+    /// The watchdog: goroutine `g` waits for the lock `object`, which `holder` holds, and so on in a cycle: a record for each
+    /// goroutine of the cycle, one after the other.
+    LockCycle {
+        /// The goroutine that waits.
+        g: u64,
+        /// The goroutine that holds what it waits for.
+        holder: u64,
+        /// The address of the lock.
+        object: u64,
+    },
 }
 
 impl Record {
@@ -135,13 +158,15 @@ impl Record {
             Record::Steal { thief_p, victim_p, count } => (STEAL, [thief_p, victim_p, count]),
             Record::HandOff { p, cause, from_m } => (HAND_OFF, [p, cause.code(), from_m]),
             Record::Labels { g, labels } => (LABELS, [g, labels, 0]),
+            Record::Stall { g, for_ns, m } => (STALL, [g, for_ns, m]),
+            Record::LockCycle { g, holder, object } => (LOCK_CYCLE, [g, holder, object]),
         }
     }
 
     /// How many arguments a type has; `None` for one that this version does not know.
     fn args(kind: u8) -> Option<usize> {
         match kind {
-            STEAL | HAND_OFF => Some(3),
+            STEAL | HAND_OFF | STALL | LOCK_CYCLE => Some(3),
             LABELS => Some(2),
             _ => None,
         }
@@ -153,6 +178,8 @@ impl Record {
             STEAL => Some(Record::Steal { thief_p: a, victim_p: b, count: c }),
             HAND_OFF => Some(Record::HandOff { p: a, cause: Cause::from_code(b), from_m: c }),
             LABELS => Some(Record::Labels { g: a, labels: b }),
+            STALL => Some(Record::Stall { g: a, for_ns: b, m: c }),
+            LOCK_CYCLE => Some(Record::LockCycle { g: a, holder: b, object: c }),
             _ => None,
         }
     }
@@ -324,10 +351,12 @@ mod tests {
         assert_eq!(writer.entries().count(), 0);
         let pushed: Vec<(u64, Record)> = (0..500u64)
             .map(|i| {
-                let record = match i % 4 {
+                let record = match i % 6 {
                     0 => steal(i),
-                    3 => Record::Labels { g: i, labels: u64::MAX - i },
+                    4 => Record::Labels { g: i, labels: u64::MAX - i },
                     1 => Record::HandOff { p: i, cause: Cause::from_code(i % 6), from_m: u64::MAX - i },
+                    2 => Record::Stall { g: i, for_ns: u64::MAX, m: i + 1 },
+                    3 => Record::LockCycle { g: i, holder: i + 1, object: u64::MAX },
                     _ => Record::Steal { thief_p: u64::MAX, victim_p: u64::MAX, count: u64::MAX },
                 };
                 ((1 << 40) + i * i * 1000, record)

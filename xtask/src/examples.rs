@@ -35,7 +35,7 @@ const EXAMPLES: [Example; 8] = [
     Example { name: "pipeline",      end: End::Code(0),         says: &["starts at 837799 and has 525 numbers"],          leaves: &[] },
     Example { name: "blocking_call", end: End::Code(0),         says: &["rt::blocking(fs write, sync)"],                  leaves: &[] },
     Example { name: "hog",           end: End::Code(0),         says: &["HandOff", "outside too long", "ProcSteal"],      leaves: &[] },
-    Example { name: "stuck",         end: End::Code(2),         says: &[DEADLOCK, "\"clerk\" [chan receive, on channel", "\"counter\" [sync, on mutex", "on wait group"], leaves: &[] },
+    Example { name: "stuck",         end: End::Code(2),         says: &[DEADLOCK, "\"clerk\" [chan receive, ", "\"counter\" [sync, ", ", held by goroutine", ", on wait group at"], leaves: &[] },
     Example { name: "overflow",      end: End::Signal(SIGSEGV), says: &["stack overflow", "surveyor", "overflow::depth"], leaves: &[] },
     Example { name: "tour",          end: End::Code(0),         says: &["SHOP.ledger.lock()", "hand-offs", "outside too long"], leaves: &["tour.trace"] },
 ];

@@ -257,6 +257,13 @@ impl Summary {
             }
             writeln!(f)?;
         }
+        if ext.stalls.count > 0 {
+            let [count, _, _, max, _] = stat_cells(&ext.stalls);
+            writeln!(f, "stalls in plain code: {count}, the longest {max} when it was reported")?;
+        }
+        if ext.in_lock_cycles > 0 {
+            writeln!(f, "goroutines in deadlocks by lock order: {}", number(ext.in_lock_cycles))?;
+        }
         if ext.unknown + ext.malformed > 0 {
             writeln!(f, "extension records: {} of unknown types, {} broken entries", ext.unknown, ext.malformed)?;
         }

@@ -44,6 +44,10 @@ pub struct Ext {
     pub hand_offs: BTreeMap<Cause, u64>,
     /// How often the labels of a goroutine are told.
     pub labels: u64,
+    /// Stays in plain code that the watchdog reported: so long they were then.
+    pub stalls: Stat,
+    /// Goroutines in deadlocks by lock order.
+    pub in_lock_cycles: u64,
     /// Records of types that this version does not know.
     pub unknown: u64,
     /// Entries that end in something else than a record.
@@ -60,6 +64,8 @@ impl Ext {
                 }
                 Ok(Some(Record::HandOff { cause, .. })) => *self.hand_offs.entry(cause).or_default() += 1,
                 Ok(Some(Record::Labels { .. })) => self.labels += 1,
+                Ok(Some(Record::Stall { for_ns, .. })) => self.stalls.add(for_ns, false),
+                Ok(Some(Record::LockCycle { .. })) => self.in_lock_cycles += 1,
                 Ok(None) => self.unknown += 1,
                 Err(_) => self.malformed += 1,
             }
