@@ -35,6 +35,7 @@
 //!   process with a report.
 //! - **Blocking the thread** (file I/O, C code, a long loop) does not stop the others: the scheduler hands the processor on.
 //!   [`blocking`] makes it do so sooner.
+//! - **Futures** that are not tied to an executor run in goroutines: [`block_on`], [`spawn_future`].
 //! - When [`run`] returns, other goroutines are neither waited for nor unwound.
 #![warn(missing_docs)]
 
