@@ -546,3 +546,35 @@ fn map_a_guard() {
         assert!(mapped.is_err() && m.try_lock().is_some());
     });
 }
+
+/// One is woken in time and comes to run when its time is up: it leaves, or takes the lock, but the other gets it as well.
+#[test]
+fn woken_and_out_of_time() {
+    let name = "woken_and_out_of_time";
+    if !common::is_child(name) {
+        return common::child_passes(name, &[("GOMAXPROCS", "1")]);
+    }
+    traced(name, || {
+        for round in 0..20 {
+            let shared = Arc::new((Mutex::new(()), AtomicUsize::new(0)));
+            let held = shared.0.lock();
+            let (first, second) = (shared.clone(), shared.clone());
+            let first = rt::go(move || {
+                first.1.fetch_add(1, SeqCst);
+                first.0.try_lock_for(Duration::from_millis(5)).is_some()
+            });
+            let_wait(&shared.1, 1);
+            let second = rt::go(move || {
+                second.1.fetch_add(1, SeqCst);
+                drop(second.0.lock());
+            });
+            let_wait(&shared.1, 2);
+            // There is one P: who is woken here runs when this goroutine stops. Nobody else comes for the lock then.
+            drop(held);
+            busy(Duration::from_millis(if round % 2 == 0 { 6 } else { 8 }));
+            first.join().unwrap();
+            second.join().unwrap();
+            assert!(shared.0.try_lock().is_some());
+        }
+    });
+}

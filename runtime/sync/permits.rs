@@ -225,10 +225,9 @@ mod loom_tests {
     }
 
     /// A big request queues before a small one and leaves: the small one, which there are permits for, must not be left waiting, by
-    /// the one that leaves or by the one that brings another permit.
-    #[test]
-    fn loom_permits_the_one_who_leaves_passes_on() {
-        loom::model(|| {
+    /// the one that leaves or by one that `brings` another permit.
+    fn leaves(brings: usize) {
+        loom::model(move || {
             let m = Arc::new(Model { permits: Permits::new(1), list: Mutex::new(Vec::new()) });
             let big = {
                 let m = m.clone();
@@ -246,10 +245,22 @@ mod loom_tests {
                     put(&m, 1);
                 })
             };
-            put(&m, 1);
+            if brings != 0 {
+                put(&m, brings);
+            }
             big.join().unwrap();
             small.join().unwrap();
-            assert_eq!((m.permits.available(), m.permits.to_deal()), (2, None));
+            assert_eq!((m.permits.available(), m.permits.to_deal()), (1 + brings, None));
         });
+    }
+
+    #[test]
+    fn loom_permits_the_one_who_leaves_passes_on() {
+        leaves(0);
+    }
+
+    #[test]
+    fn loom_permits_the_one_who_leaves_and_another_brings() {
+        leaves(1);
     }
 }
