@@ -118,9 +118,8 @@ impl OnTime for Duty {
             // A2
             let Some(when) = setting.when_ns.filter(|when| *when <= now) else { return };
             setting.when_ns = None;
-            if setting.period_ns != 0 {
-                // Ticks that were missed are left out.
-                let missed = (now - when) / setting.period_ns;
+            // Ticks that were missed are left out.
+            if let Some(missed) = (now - when).checked_div(setting.period_ns) {
                 let next = when.saturating_add(setting.period_ns.saturating_mul(missed + 1)).min(u64::MAX - 1);
                 setting.when_ns = Some(next);
                 // A2: a reset may have put it in again.

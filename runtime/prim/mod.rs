@@ -3,9 +3,9 @@
 pub(crate) mod atomic;
 pub(crate) mod chaos;
 #[cfg(not(loom))]
-pub(crate) mod current;
-#[cfg(not(loom))]
 pub(crate) mod coarse;
+#[cfg(not(loom))]
+pub(crate) mod current;
 #[cfg(not(loom))]
 pub(crate) mod parker;
 #[cfg(not(loom))]

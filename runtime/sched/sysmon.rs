@@ -18,8 +18,8 @@ use tracer::clock::mono_ns;
 use tracer::record::{self, Slot, thread_id};
 use tracer::wire::ext::Cause;
 
-use crate::prim::{chaos, coarse};
 use crate::prim::parker::Parker;
+use crate::prim::{chaos, coarse};
 use crate::sched::deadlock::Watch;
 use crate::sched::find::{poller_is_watched, run_timers_from_outside, wake_poller_for_timers};
 use crate::sched::life;

@@ -76,7 +76,10 @@ impl<'a> Key<'a> {
             kind: g.object.map(|o| o.kind),
             has_holder: g.holder.is_some(),
             stack: std::ptr::from_ref(&*g.stack),
-            created: g.creator.as_ref().map(|c| (c.function, c.location.file(), c.location.line(), c.location.column())),
+            created: g
+                .creator
+                .as_ref()
+                .map(|c| (c.function, c.location.file(), c.location.line(), c.location.column())),
             alone: (g.state == State::Running).then_some(&g.id),
         }
     }
