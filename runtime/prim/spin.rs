@@ -74,6 +74,12 @@ impl RawLock {
     }
 }
 
+impl Default for RawLock {
+    fn default() -> RawLock {
+        RawLock::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,11 +110,5 @@ mod tests {
         });
         // SAFETY: all threads have ended.
         assert_eq!(unsafe { *counter.1.get() }, 4 * n);
-    }
-}
-
-impl Default for RawLock {
-    fn default() -> RawLock {
-        RawLock::new()
     }
 }
