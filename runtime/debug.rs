@@ -25,7 +25,7 @@ use tracer::unwind::Regs;
 
 pub use tracer::symbol::Frame;
 
-pub use crate::sched::dump::{Creator, Dump, Goroutine, Holder, Object, State};
+pub use crate::sched::dump::{Creator, Dump, Goroutine, Holder, Object, Peers, State};
 
 /// What every goroutine is doing, at this moment: a [`Dump`], which can be printed.
 ///

@@ -13,11 +13,11 @@
 //!         let tx = tx.clone();
 //!         rt::go(move || {
 //!             rt::time::sleep(Duration::from_millis(i));
-//!             tx.send(i).unwrap();
+//!             tx.send(i * i).unwrap();
 //!         });
 //!     }
 //!     drop(tx);
-//!     assert_eq!(rx.iter().collect::<Vec<_>>(), [0, 1, 2]);
+//!     assert_eq!(rx.iter().sum::<u64>(), 0 + 1 + 4);
 //! });
 //! ```
 //!

@@ -685,3 +685,45 @@ fn a_thread_that_cannot_be_asked_is_named_without_a_stack() {
     program("urg_handler_that_comes_later", &[]).expect_code(0);
     program("urg_is_blocked", &[]).expect_code(0);
 }
+
+/// Who waits on a channel is shown with who used it last.
+#[test]
+fn channels_know_their_last_peers() {
+    traced("dump peers", || {
+        let (tx, rx) = rt::chan::bounded::<u32>(1);
+        let sender = rt::Builder::new().name("one who sent").spawn(move || {
+            tx.send(1).unwrap();
+            tx
+        });
+        let tx = sender.unwrap().join().unwrap();
+        let waiter = rt::Builder::new().name("one who waits").spawn(move || {
+            rx.recv().unwrap();
+            rx.recv().is_err()
+        });
+        let waiter = waiter.unwrap();
+        let found = wait_for_dump(|dump| {
+            let g = dump.goroutines().iter().find(|g| g.name.as_deref() == Some("one who waits"))?;
+            (g.reason == "chan receive" && g.peers.is_some()).then(|| (g.id, g.peers.unwrap()))
+        });
+        assert_eq!(found.1.receiver, rt::debug::Holder::Goroutine(found.0));
+        assert_eq!(found.1.sender, rt::debug::Holder::Ended);
+        let text = rt::debug::goroutines().to_string();
+        let line = format!(
+            "last sent on by a goroutine that has ended, received from by goroutine {} \"one who waits\"",
+            found.0
+        );
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+        drop(tx);
+        assert!(waiter.join().unwrap());
+    });
+}
+
+/// Dumps until one shows what is looked for.
+fn wait_for_dump<T>(mut look: impl FnMut(&rt::debug::Dump) -> Option<T>) -> T {
+    loop {
+        if let Some(found) = look(&rt::debug::goroutines()) {
+            return found;
+        }
+        rt::time::sleep(std::time::Duration::from_millis(1));
+    }
+}

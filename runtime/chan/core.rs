@@ -28,6 +28,7 @@ use tracer::record::Fixed;
 use crate::chan::error::{RecvError, SendError};
 use crate::prim::spin::RawLock;
 use crate::sched::g::{Kind, Wait};
+use crate::sched::owner::Owner;
 use crate::sched::park::Caller;
 use crate::sync::race::TIME_UP;
 use crate::sync::waiter::{Ending, Node, Nodes, Waiter};
@@ -36,7 +37,10 @@ use crate::sync::waiter::{Ending, Node, Nodes, Waiter};
 pub(crate) const DONE: u32 = 1;
 pub(crate) const CLOSED: u32 = 2;
 
+#[repr(C)]
 pub(crate) struct Chan<T> {
+    /// First: whoever waits does so with the channel's address (N5 of [`crate::sched::g`]).
+    pub(crate) peers: Peers,
     lock: RawLock,
     /// Whether a receiver would find something to do without waiting, and a sender likewise: written under the lock, read without
     /// it to choose the path, never to decide (H4).
@@ -47,6 +51,13 @@ pub(crate) struct Chan<T> {
     pub(crate) receivers: AtomicUsize,
     /// What is to be told when the last receiver goes: the timer that sends here.
     pub(crate) feeder: OnceLock<Arc<dyn Feeder>>,
+}
+
+/// Who used a channel last, for the dump. Words beside the channel's own business: written without its lock.
+#[repr(C)]
+pub(crate) struct Peers {
+    pub(crate) sender: Owner,
+    pub(crate) receiver: Owner,
 }
 
 /// Something of the runtime's that sends into a channel.
@@ -161,6 +172,7 @@ impl<T> Chan<T> {
     pub(crate) fn new(capacity: usize) -> Arc<Chan<T>> {
         let queue = if capacity == usize::MAX { VecDeque::new() } else { VecDeque::with_capacity(capacity.min(1024)) };
         Arc::new(Chan {
+            peers: Peers { sender: Owner::new(), receiver: Owner::new() },
             lock: RawLock::new(),
             receivable: AtomicBool::new(false),
             sendable: AtomicBool::new(capacity != 0),
@@ -234,6 +246,7 @@ impl<T> Chan<T> {
         if !self.looks_sendable() {
             return self.send_slow(value);
         }
+        self.peers.sender.set();
         match self.locked(|c| c.send(value)) {
             Sent::Done(None) => Ok(()),
             Sent::Done(Some(w)) => {
@@ -252,6 +265,7 @@ impl<T> Chan<T> {
 
     /// Sends, waiting until a time on CLOCK_MONOTONIC at most.
     pub(crate) fn send_until(&self, value: T, until_ns: Option<u64>) -> Result<(), (T, Failed)> {
+        self.peers.sender.set();
         // B5: cross first, lock second.
         let caller = Caller::here();
         self.lock.lock();
@@ -289,6 +303,7 @@ impl<T> Chan<T> {
         if !self.looks_receivable() {
             return self.receive_slow();
         }
+        self.peers.receiver.set();
         match self.locked(Inner::receive) {
             Received::Done(v, None) => Ok(v),
             Received::Done(v, Some(w)) => {
@@ -307,6 +322,7 @@ impl<T> Chan<T> {
 
     /// Receives, waiting until a time on CLOCK_MONOTONIC at most.
     pub(crate) fn receive_until(&self, until_ns: Option<u64>) -> Result<T, Failed> {
+        self.peers.receiver.set();
         // B5: cross first, lock second.
         let caller = Caller::here();
         self.lock.lock();
@@ -346,7 +362,8 @@ impl<T> Chan<T> {
         reason: Fixed,
         list: fn(&mut Inner<T>) -> &mut Nodes,
     ) -> Result<(), Failed> {
-        let wait = Wait { reason, kind: Kind::Channel, object: ptr::from_ref(self) as usize };
+        // N5
+        let wait = Wait { reason, kind: Kind::Channel, object: ptr::from_ref(self).expose_provenance() };
         let enlist = |node: &Node| {
             node.slot.set(slot);
             // SAFETY: the lock is held; the node stays where it is until it is taken off.

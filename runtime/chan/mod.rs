@@ -31,7 +31,7 @@ pub use select::{Select, Selected};
 
 use crate::sched::park::Caller;
 use crate::time;
-pub(crate) use core::{Chan, Feeder};
+pub(crate) use core::{Chan, Feeder, Peers};
 use core::{Failed, Inner, Received, Sent};
 
 /// A channel that holds at most `capacity` messages; with 0, a send waits for a receiver.
@@ -100,6 +100,7 @@ impl<T> Sender<T> {
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         match self.chan.locked(|c| c.send(value)) {
             Sent::Done(waiter) => {
+                self.chan.peers.sender.set();
                 if let Some(w) = waiter {
                     Caller::here().wake(w);
                 }
@@ -167,6 +168,7 @@ impl<T> Receiver<T> {
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         match self.chan.locked(Inner::receive) {
             Received::Done(v, waiter) => {
+                self.chan.peers.receiver.set();
                 if let Some(w) = waiter {
                     Caller::here().wake(w);
                 }

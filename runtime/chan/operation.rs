@@ -178,7 +178,7 @@ const TAKEN: u32 = 3;
 
 /// What receiving and sending have in common.
 macro_rules! step {
-    ($case:ident, $looks:ident, $list:ident, $slot:expr, $attempt:expr) => {
+    ($case:ident, $peer:ident, $looks:ident, $list:ident, $slot:expr, $attempt:expr) => {
         impl<T> Step for $case<'_, T> {
             fn address(&self) -> usize {
                 ptr::from_ref(self.chan).addr()
@@ -206,6 +206,7 @@ macro_rules! step {
                 // SAFETY: passed on to the caller.
                 let (outcome, waiter) = $attempt(self, unsafe { self.chan.inner() })?;
                 self.outcome.set(outcome);
+                self.chan.peers.$peer.set();
                 Some(waiter)
             }
 
@@ -228,6 +229,7 @@ macro_rules! step {
                 // SAFETY: as above.
                 let node = unsafe { &*self.node.get() }.as_ref().expect("it waited");
                 self.outcome.set(node.outcome.get());
+                self.chan.peers.$peer.set();
             }
         }
     };
@@ -235,6 +237,7 @@ macro_rules! step {
 
 step!(
     RecvCase,
+    receiver,
     looks_receivable,
     waiting_receivers,
     |op: &RecvCase<'_, T>| op.place.get().cast(),
@@ -251,6 +254,7 @@ step!(
 
 step!(
     SendCase,
+    sender,
     looks_sendable,
     waiting_senders,
     |op: &SendCase<'_, T>| op.value.cast(),

@@ -71,7 +71,7 @@ pub struct Object {
     pub address: usize,
 }
 
-/// Who holds what a goroutine waits for; if that is the end of another goroutine, this one.
+/// Who holds what a goroutine waits for, or used a channel last; if what is waited for is the end of another goroutine, this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Holder {
@@ -84,6 +84,16 @@ pub enum Holder {
     /// Nobody at this moment: it is being handed on. Or a goroutine that has not begun to run, if its end is waited
     /// for.
     Nobody,
+}
+
+/// Who used a channel last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Peers {
+    /// The last one who sent, or tried to. [`Holder::Nobody`]: nobody yet.
+    pub sender: Holder,
+    /// The last one who received, or tried to.
+    pub receiver: Holder,
 }
 
 /// Where a goroutine comes from.
@@ -128,6 +138,8 @@ pub struct Goroutine {
     pub object: Option<Object>,
     /// Who holds that; `None` if it is not a thing that somebody holds.
     pub holder: Option<Holder>,
+    /// If it waits for a channel: who sent on it last and who received from it last, if anybody has.
+    pub peers: Option<Peers>,
     /// Its stack, innermost first, without the runtime's own frames at both ends. Empty if it has not run yet, or if it
     /// runs and could not be asked.
     pub stack: Arc<[Frame]>,
@@ -175,6 +187,7 @@ struct Seen {
     /// 0: not known.
     since_ns: u64,
     held: Option<Held>,
+    peers: Option<(Held, Held)>,
     origin: Option<Origin>,
     /// Its P was taken while it was in plain code.
     lost_processor: bool,
@@ -300,7 +313,7 @@ fn one(g: &'static G, stacks: &mut Stacks) -> Option<Seen> {
                 let (regs, wait, since_ns) = unsafe { g.standing() };
                 if status == Status::Waiting {
                     // SAFETY: as above; N4.
-                    seen.held = unsafe { wait.owner() };
+                    (seen.held, seen.peers) = unsafe { (wait.owner(), wait.peers()) };
                 }
                 // SAFETY: as above; the frame that took the registers is alive while the goroutine stands in it.
                 let n = unsafe { stacks.walk(regs, g.walk_end_from(&regs)) };
@@ -406,6 +419,7 @@ impl Seen {
             wait: NOT_WAITING,
             since_ns: 0,
             held: None,
+            peers: None,
             origin: None,
             lost_processor: false,
             stack: NO_STACK,
@@ -421,12 +435,12 @@ impl Seen {
             _ => (State::Runnable, "runnable"),
         };
         let is_on_something = self.status == Status::Waiting && self.wait.kind != Kind::None;
-        let holder = self.held.map(|held| match (held.goroutine(), held.thread()) {
+        let who = |held: Held| match (held.goroutine(), held.thread()) {
             _ if held.is_free() => Holder::Nobody,
             (Some((_, id)), _) => Holder::Goroutine(id),
             (None, Some(tid)) => Holder::Thread(tid),
             (None, None) => Holder::Ended,
-        });
+        };
         Goroutine {
             id: self.id,
             name: self.name,
@@ -436,7 +450,8 @@ impl Seen {
             since: (self.since_ns != 0).then(|| Duration::from_nanos(now_ns.saturating_sub(self.since_ns))),
             lost_processor: self.lost_processor,
             object: is_on_something.then(|| Object { kind: self.wait.kind.text(), address: self.wait.object }),
-            holder,
+            holder: self.held.map(who),
+            peers: self.peers.map(|(sender, receiver)| Peers { sender: who(sender), receiver: who(receiver) }),
             stack: named[self.stack].clone(),
             creator: self.origin.map(|o| Creator {
                 id: (o.creator != 0).then_some(o.creator),

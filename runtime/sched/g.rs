@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tracer::record::{Fixed, ResourceState, Start};
 use tracer::unwind::Regs;
 
+use crate::chan::Peers;
 use crate::prim::coarse;
 use crate::prim::prefetch::prefetch;
 use crate::sched::creator::CreatorStack;
@@ -96,6 +97,7 @@ pub(crate) struct Wait {
     /// - N4: of a kind with an [owner](Kind::owner_offset) it MUST be the address of an object that has an [`Owner`] at that offset,
     ///   with its provenance exposed. The object lives as long as somebody stands in it, so whoever holds SCAN of a Waiting
     ///   goroutine may read the owner through it.
+    /// - N5: of a channel it is that of the channel, which begins with its [`Peers`], exposed likewise.
     pub(crate) object: usize,
 }
 
@@ -109,6 +111,22 @@ impl Wait {
         let owner = std::ptr::with_exposed_provenance::<Owner>(self.object + self.kind.owner_offset()?);
         // SAFETY: N4, passed on to the caller.
         Some(unsafe { (*owner).get() })
+    }
+}
+
+impl Wait {
+    /// Who sent last, and who received last, through the channel that is waited for; `None` if it is no channel.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Wait::owner`] (N5).
+    pub(crate) unsafe fn peers(&self) -> Option<(Held, Held)> {
+        if self.kind != Kind::Channel {
+            return None;
+        }
+        let peers = std::ptr::with_exposed_provenance::<Peers>(self.object);
+        // SAFETY: N5, passed on to the caller.
+        Some(unsafe { ((*peers).sender.get(), (*peers).receiver.get()) })
     }
 }
 

@@ -19,7 +19,7 @@ use tracer::symbol::Frame;
 use crate::goroutine::Labels;
 use crate::sched::g::Kind;
 
-use super::{Dump, Goroutine, Holder, State, frames_of};
+use super::{Dump, Goroutine, Holder, Peers, State, frames_of};
 
 /// From how many on goroutines that stand in the same place for the same reason share an entry.
 const GROUP_FROM: usize = 4;
@@ -105,6 +105,9 @@ impl Dump {
         if g.holder.is_some() {
             self.chain(f, g)?;
         }
+        if let Some(peers) = g.peers {
+            self.peers(f, peers)?;
+        }
         if let Some(c) = &g.creator {
             match c.id {
                 None => f.write_str("created by a thread")?,
@@ -114,6 +117,21 @@ impl Dump {
             write_frames(f, &c.stack)?;
         }
         Ok(())
+    }
+
+    /// Who used the channel last: one of them may be who is waited for.
+    fn peers(&self, f: &mut fmt::Formatter<'_>, peers: Peers) -> fmt::Result {
+        let mut says = "last ";
+        for (what, who) in [("sent on", peers.sender), ("received from", peers.receiver)] {
+            match who {
+                Holder::Nobody => continue,
+                Holder::Ended => write!(f, "{says}{what} by a goroutine that has ended")?,
+                Holder::Thread(tid) => write!(f, "{says}{what} by thread {tid}")?,
+                Holder::Goroutine(id) => write!(f, "{says}{what} by {}", Who(self, id))?,
+            }
+            says = ", ";
+        }
+        if says == ", " { f.write_char('\n') } else { Ok(()) }
     }
 
     /// For whom `g` waits, and for whom that one waits, and so on.
