@@ -36,9 +36,9 @@ const GLOBAL_FIRST: u32 = 61;
 /// How long a lone searcher goes on before its M sleeps: waking it again would cost more.
 const SPIN_NS: u64 = 30_000;
 
-/// The goroutine in the next slot, where [`find`] would do nothing else: most of the time.
+/// The next goroutine of this P, where [`find`] would do nothing else: most of the time.
 #[inline]
-pub(crate) fn find_next(m: &'static M) -> Option<&'static G> {
+pub(crate) fn find_next(m: &'static M) -> Option<Found> {
     let p = m.p()?;
     let tick = p.searches.get().wrapping_add(1);
     // SAFETY: as in find().
@@ -46,10 +46,12 @@ pub(crate) fn find_next(m: &'static M) -> Option<&'static G> {
     if tick.is_multiple_of(8) || tick.is_multiple_of(GLOBAL_FIRST) || searches || !world_runs() || chaos::one_in(1) {
         return None;
     }
-    // It was made ready by a goroutine that ran here, or by this M: it is not Idle.
-    let g = p.take_next()?;
+    let found = match p.take_next() {
+        Some(g) => (g, false),
+        None => (p.take_front()?, true),
+    };
     p.searches.set(tick);
-    Some(g)
+    Some(announce(m, found))
 }
 
 /// Whether nothing but the goroutine that runs on `m` could run on its P, as far as a glance tells: then it need not give up its turn.

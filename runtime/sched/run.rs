@@ -315,12 +315,7 @@ pub(crate) fn m_main(m: &'static M) {
     // SAFETY: `own` is touched on the M's own stack only; no other reference to it lives here.
     unsafe { (*m.own.get()).searching = searching };
     loop {
-        match find_next(m) {
-            Some(g) => execute(m, g, false),
-            None => {
-                let (g, fresh) = find(m);
-                execute(m, g, fresh);
-            }
-        }
+        let (g, fresh) = find_next(m).unwrap_or_else(|| find(m));
+        execute(m, g, fresh);
     }
 }
