@@ -23,7 +23,7 @@ pub(crate) fn main(g: &'static G) {
     Inside::resumed(g).leave_at_once();
     let task = g.task.take().expect("a goroutine that starts has a task");
     // SAFETY: taken, so once; outside; on the goroutine's stack. It catches panics.
-    unsafe { task.run(g) };
+    let block = unsafe { task.run(g) };
     // What a result that was dropped by the goroutine itself has made.
     locals::end(g);
     if g.locked.get() {
@@ -31,6 +31,9 @@ pub(crate) fn main(g: &'static G) {
     }
     let inside = Inside::enter().expect("still on the goroutine's stack");
     let m = inside.m();
+    if let Some(block) = block {
+        m.must_p().put_block(block);
+    }
     let guard = m.slot.acquire_if_on();
     if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
         emit::go_destroy(&mut w, m);

@@ -23,6 +23,7 @@ use crate::sched::counts::Counts;
 use crate::sched::g::{G, GList, ID_BLOCK, SLAB};
 use crate::sched::life;
 use crate::sched::m::M;
+use crate::sched::task::Block;
 use crate::sched::timer::Timers;
 use crate::stack::Class;
 use crate::stack::arena::ARENA;
@@ -34,6 +35,8 @@ const FREE_MAX: usize = 64;
 const AHEAD: usize = 3;
 /// From how many in the queue on.
 const AHEAD_FROM: usize = 16;
+/// Blocks of memory for tasks that a P keeps for itself: 128 KiB.
+const BLOCKS_MAX: usize = 1024;
 /// Warm stacks that a P keeps for itself.
 const STACKS_MAX: usize = 32;
 
@@ -65,6 +68,8 @@ pub(crate) struct P {
     pub(crate) seen: Seen,
     free: UnsafeCell<GList>,
     stacks: UnsafeCell<Vec<StackRef>>,
+    /// Memory for tasks.
+    blocks: UnsafeCell<Vec<Block>>,
     ids: Cell<(u64, u64)>,
 }
 
@@ -132,6 +137,7 @@ impl P {
             seen: Seen::default(),
             free: UnsafeCell::new(GList::new()),
             stacks: UnsafeCell::new(Vec::with_capacity(STACKS_MAX)),
+            blocks: UnsafeCell::new(Vec::new()),
             ids: Cell::new((0, 0)),
         }
     }
@@ -323,6 +329,25 @@ impl P {
         ARENA.take_quietly(class)
     }
 
+    /// Memory for a small task, if there is some. The caller holds the P (P2).
+    #[inline]
+    pub(crate) fn take_block(&self) -> Option<Block> {
+        // SAFETY: P2.
+        unsafe { &mut *self.blocks.get() }.pop()
+    }
+
+    /// Keeps the memory of a task that is no more. The caller holds the P (P2).
+    #[inline]
+    pub(crate) fn put_block(&self, block: Block) {
+        // SAFETY: P2.
+        let blocks = unsafe { &mut *self.blocks.get() };
+        if blocks.len() < BLOCKS_MAX {
+            blocks.push(block);
+        } else {
+            block.free();
+        }
+    }
+
     /// Takes back a stack. The caller holds the P (P2).
     pub(crate) fn put_stack(&self, s: StackRef) {
         // SAFETY: P2.
@@ -347,6 +372,9 @@ impl P {
         // SAFETY: P2; no other reference to the cell lives.
         SLAB.put(unsafe { &mut *self.free.get() });
         life::give_stacks(self);
+        while let Some(block) = self.take_block() {
+            block.free();
+        }
     }
 
     /// Gives the cached stacks to everybody; answers how many. The caller holds the P (P2).

@@ -145,9 +145,9 @@ where
         ARENA.probe(settings.class)?;
     }
     let start = settings.start.unwrap_or_else(task::start_of::<F>);
-    let (raw, handle) = task::new(f);
-    let id = match Caller::here() {
+    let (handle, id) = match Caller::here() {
         Caller::Goroutine(inside) => {
+            let (raw, handle) = task::new(f, || inside.m().must_p().take_block());
             let me = inside.g();
             let g = inside.m().must_p().new_g();
             let id = g.id();
@@ -157,11 +157,13 @@ where
             equip(g, settings, raw, origin, inherited);
             announce(&inside, g, regs);
             queue::submit_next(inside.m(), g);
-            id
+            (handle, id)
         }
         Caller::Thread(_) => {
             run::start_default();
-            from_thread(settings, raw, Origin { start, at, creator: 0, stack: None })
+            let (raw, handle) = task::new(f, || None);
+            let id = from_thread(settings, raw, Origin { start, at, creator: 0, stack: None });
+            (handle, id)
         }
         Caller::Machine(_) | Caller::Monitor(_) => unreachable!("nobody is the runtime itself here"),
     };
@@ -170,7 +172,7 @@ where
 
 /// Makes one of the runtime's own goroutines, while the runtime is being started.
 pub(crate) fn system(f: fn()) {
-    let (raw, _) = task::new(f);
+    let (raw, _) = task::new(f, || None);
     let settings = Settings { system: true, ..Settings::default() };
     let origin = Origin { start: task::start_of::<fn()>(), at: Location::caller(), creator: 0, stack: None };
     from_thread(settings, raw, origin);

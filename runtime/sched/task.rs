@@ -5,13 +5,17 @@
 //! - J2: the result is written before `done` is set (Release) and read after it was seen (Acquire).
 //! - J3: a waiter registers under the lock after it has seen `done` false; completion sets `done`, then takes the waiters
 //!   under the lock. So either the waiter sees `done`, or completion sees the waiter.
+//! - J4: two own a task: the goroutine and the handle. Who lets go last drops what is left in it, outside the border, and frees
+//!   its memory; if it then is, or comes, inside as a goroutine, the memory goes to its P, which has it ready for the next spawn.
+//!   Dropping a handle does not go inside for that: it MUST NOT be a place where a goroutine migrates.
 
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tracer::record::{Fixed, Start};
 
@@ -19,19 +23,82 @@ use crate::sched::g::{G, Kind};
 use crate::sched::id::Id;
 use crate::sched::locals;
 use crate::sched::owner::Owner;
-use crate::sched::park::{Caller, Turn};
+use crate::sched::park::{Caller, Inside, Turn};
 use crate::sync::waiter::WaitList;
 
 /// A task of any type, owned once.
 #[derive(Clone, Copy)]
 pub(crate) struct RawTask {
-    data: *const (),
-    run: unsafe fn(*const (), &'static G),
+    data: NonNull<()>,
+    run: unsafe fn(NonNull<()>, &'static G) -> Option<Block>,
 }
 
 struct Task<F, T> {
-    stage: UnsafeCell<Stage<F, T>>,
+    /// How many own it (J4).
+    owners: AtomicU32,
     packet: Packet,
+    stage: UnsafeCell<Stage<F, T>>,
+}
+
+/// The memory of a small task: what Ps keep for the next one. MUST be given to a P or freed.
+#[must_use]
+pub(crate) struct Block(NonNull<u8>);
+
+// SAFETY: memory that nobody uses.
+unsafe impl Send for Block {}
+
+impl Block {
+    const LAYOUT: Layout = match Layout::from_size_align(128, 16) {
+        Ok(layout) => layout,
+        Err(_) => unreachable!(),
+    };
+
+    /// Whether a task of this layout fits into a block.
+    const fn fits(layout: Layout) -> bool {
+        layout.size() <= Block::LAYOUT.size() && layout.align() <= Block::LAYOUT.align()
+    }
+
+    /// Gives it back to the allocator.
+    pub(crate) fn free(self) {
+        // SAFETY: it was allocated with this layout, and nobody uses it.
+        unsafe { dealloc(self.0.as_ptr(), Block::LAYOUT) }
+    }
+}
+
+impl<F, T> Task<F, T> {
+    const LAYOUT: Layout = Layout::new::<Task<F, T>>();
+    /// What its memory is allocated as.
+    const MEMORY: Layout = if Block::fits(Self::LAYOUT) { Block::LAYOUT } else { Self::LAYOUT };
+
+    /// One of the two lets go; answers whether it was the last one, and so has to call [`Task::end`] (J4).
+    fn let_go(this: NonNull<Task<F, T>>) -> bool {
+        // SAFETY: the caller owns it until here.
+        // ORDER: AcqRel; the last one sees what the other did before it let go.
+        unsafe { this.as_ref() }.owners.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Drops what is left in it. The memory comes back if it is a block, and is freed otherwise, even if the drop panics.
+    ///
+    /// # Safety
+    ///
+    /// Nobody owns the task any more; called once.
+    unsafe fn end(this: NonNull<Task<F, T>>) -> Option<Block> {
+        struct Memory<F, T>(NonNull<Task<F, T>>);
+        impl<F, T> Drop for Memory<F, T> {
+            fn drop(&mut self) {
+                // SAFETY: allocated with this layout by new(); what was in it is dropped, or was given up by a panic.
+                unsafe { dealloc(self.0.cast().as_ptr(), Task::<F, T>::MEMORY) }
+            }
+        }
+        let memory = Memory(this);
+        // SAFETY: passed on to the caller.
+        unsafe { this.drop_in_place() };
+        if Block::fits(Self::LAYOUT) {
+            std::mem::forget(memory);
+            return Some(Block(this.cast()));
+        }
+        None
+    }
 }
 
 enum Stage<F, T> {
@@ -73,25 +140,39 @@ pub(crate) fn start_of<F>() -> &'static Start {
     const { &<F as HasStart>::START }
 }
 
-/// Makes the task and both its ends.
-pub(crate) fn new<F, T>(f: F) -> (RawTask, JoinHandle<T>)
+/// Makes the task and both its ends, in a block that `of_p` may have.
+pub(crate) fn new<F, T>(f: F, of_p: impl FnOnce() -> Option<Block>) -> (RawTask, JoinHandle<T>)
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = Arc::new(Task { stage: UnsafeCell::new(Stage::Closure(f)), packet: Packet::new() });
-    let handle: Arc<dyn Join<T>> = task.clone();
-    let raw = RawTask { data: Arc::into_raw(task).cast(), run: run::<F, T> };
-    (raw, JoinHandle { task: handle, id: 0 })
+    let memory = Task::<F, T>::MEMORY;
+    let kept = if Block::fits(Task::<F, T>::LAYOUT) { of_p() } else { None };
+    let memory: NonNull<u8> = match kept {
+        Some(block) => block.0,
+        // SAFETY: a task is not of size zero.
+        None => NonNull::new(unsafe { alloc(memory) }).unwrap_or_else(|| handle_alloc_error(memory)),
+    };
+    let task: NonNull<Task<F, T>> = memory.cast();
+    // SAFETY: the memory is new or nobody's, and large enough.
+    unsafe {
+        task.write(Task {
+            owners: AtomicU32::new(2),
+            packet: Packet::new(),
+            stage: UnsafeCell::new(Stage::Closure(f)),
+        });
+    }
+    let raw = RawTask { data: task.cast(), run: run::<F, T> };
+    (raw, JoinHandle { task, id: 0 })
 }
 
 impl RawTask {
-    /// Runs the closure, keeps its result or its panic, and wakes who waits.
+    /// Runs the closure, keeps its result or its panic, and wakes who waits. What comes back is for the caller's P.
     ///
     /// # Safety
     ///
     /// Called once per task, outside the border, by goroutine `g` on its stack.
-    pub(crate) unsafe fn run(self, g: &'static G) {
+    pub(crate) unsafe fn run(self, g: &'static G) -> Option<Block> {
         // SAFETY: `data` came with `run` from new(); once, by the caller.
         unsafe { (self.run)(self.data, g) }
     }
@@ -99,14 +180,15 @@ impl RawTask {
 
 /// # Safety
 ///
-/// `data` is the raw form of an `Arc<Task<F, T>>` and this consumes it. The caller is `g`.
-unsafe fn run<F, T>(data: *const (), g: &'static G)
+/// `data` is a `Task<F, T>` of which the caller is an owner, and this lets go of it. The caller is `g`.
+unsafe fn run<F, T>(data: NonNull<()>, g: &'static G) -> Option<Block>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    // SAFETY: passed on to the caller.
-    let task = unsafe { Arc::from_raw(data.cast::<Task<F, T>>()) };
+    let this: NonNull<Task<F, T>> = data.cast();
+    // SAFETY: passed on to the caller: alive until it lets go.
+    let task = unsafe { this.as_ref() };
     task.packet.runner.set();
     // SAFETY: before `done` only the goroutine touches the stage (J2).
     let stage = unsafe { &mut *task.stage.get() };
@@ -121,17 +203,17 @@ where
     // SAFETY: as above; the closure is gone and held no reference to the stage.
     unsafe { *task.stage.get() = Stage::Result(result) };
     task.packet.complete();
-    // The last reference may drop the result here, in user code's place: on the goroutine, outside the border. A result
-    // whose drop panics must not take the goroutine's stack with it.
-    let task = ManuallyDrop::new(task);
-    let dropped = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: dropped once, here.
-        drop(unsafe { std::ptr::read(&*task) });
-    }));
-    if let Err(payload) = dropped {
+    if !Task::let_go(this) {
+        return None;
+    }
+    // The result is dropped here, in user code's place: on the goroutine, outside the border. One whose drop panics must not take
+    // the goroutine's stack with it.
+    // SAFETY: the last owner has let go.
+    catch_unwind(AssertUnwindSafe(|| unsafe { Task::end(this) })).unwrap_or_else(|payload| {
         // Dropping the payload could panic again, with nobody left to catch it.
         std::mem::forget(payload);
-    }
+        None
+    })
 }
 
 impl Packet {
@@ -164,6 +246,9 @@ impl Packet {
     }
 }
 
+/// Lets go of a task that its handle owned. The memory comes back if it is a block that nobody uses now. Called once, last.
+type Release = unsafe fn(NonNull<()>) -> Option<Block>;
+
 /// What a handle needs of its task.
 trait Join<T>: Send + Sync {
     fn packet(&self) -> &Packet;
@@ -171,6 +256,8 @@ trait Join<T>: Send + Sync {
     ///
     /// `done` was seen, and this is called by the only handle, once.
     unsafe fn take(&self) -> std::thread::Result<T>;
+    /// The function that lets go of the task, whose address it takes: no reference to it may live when it is freed.
+    fn release(&self) -> Release;
 }
 
 impl<F: Send, T: Send> Join<T> for Task<F, T> {
@@ -186,21 +273,46 @@ impl<F: Send, T: Send> Join<T> for Task<F, T> {
             _ => unreachable!("a result is taken once, after it is there"),
         }
     }
+
+    fn release(&self) -> Release {
+        |task| {
+            let this: NonNull<Task<F, T>> = task.cast();
+            // SAFETY: the last owner has let go.
+            if Task::let_go(this) { unsafe { Task::end(this) } } else { None }
+        }
+    }
 }
 
 /// The right to wait for a goroutine and take its value.
 ///
 /// Dropping the handle detaches the goroutine: it runs on.
 pub struct JoinHandle<T> {
-    task: Arc<dyn Join<T>>,
+    /// One of its two owners (J4).
+    task: NonNull<dyn Join<T>>,
     id: u64,
+}
+
+// SAFETY: the task may be used from any thread (see there); its result crosses threads.
+unsafe impl<T: Send> Send for JoinHandle<T> {}
+// SAFETY: as above; a shared handle can only ask whether it is done.
+unsafe impl<T: Send> Sync for JoinHandle<T> {}
+
+impl<T> Drop for JoinHandle<T> {
+    fn drop(&mut self) {
+        // SAFETY: the handle is an owner, and gives that up once, here.
+        if let Some(block) = unsafe { (self.task.as_ref().release())(self.task.cast()) } {
+            block.free();
+        }
+    }
 }
 
 impl<T> JoinHandle<T> {
     /// The same, for the goroutine of this id.
     #[inline]
     pub(crate) fn of(self, id: u64) -> JoinHandle<T> {
-        JoinHandle { id, ..self }
+        let mut this = self;
+        this.id = id;
+        this
     }
 
     /// The goroutine's id, which the trace and dumps show.
@@ -222,14 +334,26 @@ impl<T> JoinHandle<T> {
     ///
     /// The payload of its panic, as [`std::thread::JoinHandle::join`] gives it.
     pub fn join(self) -> std::thread::Result<T> {
-        self.task.packet().wait();
-        // SAFETY: `done` was seen; `self` is consumed, so this is the only time.
-        unsafe { self.task.take() }
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the handle owns the task until it lets go, below.
+        let task = unsafe { this.task.as_ref() };
+        task.packet().wait();
+        // SAFETY: `done` was seen; the handle is consumed, so this is the only time.
+        let result = unsafe { task.take() };
+        // SAFETY: as above, and last.
+        if let Some(block) = unsafe { (task.release())(this.task.cast()) } {
+            match Inside::enter() {
+                Some(inside) => inside.m().must_p().put_block(block),
+                None => block.free(),
+            }
+        }
+        result
     }
 
     /// Whether the goroutine has ended, so that [`join`](JoinHandle::join) would not wait.
     pub fn is_finished(&self) -> bool {
-        self.task.packet().is_done()
+        // SAFETY: the handle is an owner.
+        unsafe { self.task.as_ref() }.packet().is_done()
     }
 }
 
