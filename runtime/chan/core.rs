@@ -250,7 +250,7 @@ impl<T> Chan<T> {
         match self.locked(|c| c.send(value)) {
             Sent::Done(None) => Ok(()),
             Sent::Done(Some(w)) => {
-                Caller::here().wake(w);
+                Caller::wake_from_here(w);
                 Ok(())
             }
             Sent::Closed(v) => Err(SendError(v)),
@@ -307,7 +307,7 @@ impl<T> Chan<T> {
         match self.locked(Inner::receive) {
             Received::Done(v, None) => Ok(v),
             Received::Done(v, Some(w)) => {
-                Caller::here().wake(w);
+                Caller::wake_from_here(w);
                 Ok(v)
             }
             Received::Closed => Err(RecvError),

@@ -102,7 +102,7 @@ impl<T> Sender<T> {
             Sent::Done(waiter) => {
                 self.chan.peers.sender.set();
                 if let Some(w) = waiter {
-                    Caller::here().wake(w);
+                    Caller::wake_from_here(w);
                 }
                 Ok(())
             }
@@ -170,7 +170,7 @@ impl<T> Receiver<T> {
             Received::Done(v, waiter) => {
                 self.chan.peers.receiver.set();
                 if let Some(w) = waiter {
-                    Caller::here().wake(w);
+                    Caller::wake_from_here(w);
                 }
                 Ok(v)
             }

@@ -367,7 +367,7 @@ pub(crate) fn choose(cases: &[Case<'_>], until: Until, biased: bool) -> Option<u
         };
         if let Some((i, waiter)) = done {
             if let Some(w) = waiter {
-                Caller::here().wake(w);
+                Caller::wake_from_here(w);
             }
             return Some(i);
         }

@@ -250,6 +250,18 @@ impl Caller {
         }
     }
 
+    /// As [`Caller::wake`], by whoever calls, who is in the runtime for no more than that.
+    #[inline]
+    pub(crate) fn wake_from_here(waiter: Waiter) {
+        match Inside::enter() {
+            Some(inside) => match waiter {
+                Waiter::Goroutine(g) => inside.ready(g, Turn::Next),
+                Waiter::Thread(t) => t.wake(),
+            },
+            None => Caller::thread().wake(waiter),
+        }
+    }
+
     /// Ends the wait of a goroutine or thread whose node was taken off its list (K1).
     #[inline]
     pub(crate) fn wake(&self, waiter: Waiter) {
