@@ -59,6 +59,16 @@ struct Value {
     outer: Option<Arc<Value>>,
 }
 
+impl Drop for Value {
+    fn drop(&mut self) {
+        // A chain that nobody else holds would be dropped one inside the other.
+        let mut next = self.outer.take();
+        while let Some(value) = next {
+            next = Arc::into_inner(value).and_then(|mut v| v.outer.take());
+        }
+    }
+}
+
 struct Scope {
     done: Receiver<Infallible>,
     deadline: Option<Instant>,
@@ -312,7 +322,9 @@ impl Cancel {
 
     /// As [`Cancel::cancel`], and says why: see [`Context::cause`].
     pub fn cancel_because(&self, cause: impl Into<Arc<str>>) {
-        self.scope.finish(&Caller::here(), ContextError::Canceled, Some(cause.into()));
+        // The conversion is the program's own code: before the crossing.
+        let cause = Some(cause.into());
+        self.scope.finish(&Caller::here(), ContextError::Canceled, cause);
     }
 }
 

@@ -65,6 +65,7 @@ impl Bell {
             // SAFETY: U3: the node's owner sleeps until finish().
             let waiter = unsafe { &*self.sleeper.get() }.finish();
             // U4
+            let _stay = crate::lock_os_thread();
             let caller = Caller::here();
             caller.wake(waiter);
             caller.leave_at_once();

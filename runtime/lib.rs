@@ -23,15 +23,15 @@
 //!
 //! # What to know
 //!
-//! - **Thread-locals.** A goroutine may go on on another thread after any call into this library. A `thread_local!` that is
+//! - **Thread-locals.** A goroutine may go on on another thread after any call into this library, and after dropping one of its guards. A `thread_local!` that is
 //!   read, kept as a reference and used again after such a call is then another thread's: a data race that the compiler does
 //!   not see. Do not hold a borrow of a thread-local (or anything that hides one, such as a `RefCell` guard from
-//!   inside `with`) across a call that can block; copy what you need out of it. Nor keep an `Rc` both in a `thread_local!` and
+//!   inside `with`) across a call; copy what you need out of it. Nor keep an `Rc` both in a `thread_local!` and
 //!   on a goroutine's stack: its count would be changed from two threads. Values that belong to the goroutine go into
 //!   variables, arguments, or a [`goroutine_local!`], which is used as a `thread_local!` is and moves along. Code that needs
 //!   its thread, such as a C library that keeps its state there, runs under [`lock_os_thread`].
-//! - **Guards that are tied to a thread**, such as std's `MutexGuard`, must not be held across such calls either: use
-//!   [`sync::Mutex`], or [`lock_os_thread`].
+//! - **Guards that are tied to a thread**, such as std's `MutexGuard` and `StdoutLock`, must not be held across such calls either,
+//!   and `std::thread::scope` must end on the thread on which it began: use [`sync::Mutex`] and [`scope`], or [`lock_os_thread`].
 //! - **Stacks do not grow.** They are 256 KiB of address space by default; [`Builder::stack_size`] gives more. An overflow ends the
 //!   process with a report.
 //! - **Blocking the thread** (file I/O, C code, a long loop) does not stop the others: the scheduler hands the processor on.

@@ -74,11 +74,11 @@ macro_rules! goroutine_local {
     (@key [$(#[$attr:meta])*] $vis:vis $name:ident, $t:ty, $init:expr) => {
         $(#[$attr])*
         $vis static $name: $crate::goroutine::LocalKey<$t> = {
-            fn init() -> $t {
+            fn __rt_goroutine_local_init() -> $t {
                 $init
             }
             // SAFETY: the key is a static, so nothing else has its address.
-            unsafe { $crate::goroutine::LocalKey::new(init) }
+            unsafe { $crate::goroutine::LocalKey::new(__rt_goroutine_local_init) }
         };
     };
 }

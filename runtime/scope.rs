@@ -204,6 +204,7 @@ where
     F: FnOnce() -> T,
 {
     let g = current_g().expect("a goroutine runs its life");
+    slot.packet.begin();
     let result = catch_unwind(AssertUnwindSafe(|| {
         g.begin_here();
         f()

@@ -32,12 +32,14 @@ use crate::sched::{SCHED, find, run, wake};
 /// assert!(slept >= Duration::from_millis(5));
 /// ```
 pub fn sleep(duration: Duration) {
+    // Before the crossing, which may take a while.
+    let until_ns = after_ns(duration);
     let Some(inside) = Inside::enter() else { return std::thread::sleep(duration) };
     if duration.is_zero() {
-        inside.yield_now(tracer::record::Fixed::Yield);
-        return;
+        inside.offer_turn();
+    } else {
+        find::sleep_until(&inside, until_ns);
     }
-    find::sleep_until(&inside, after_ns(duration));
 }
 
 /// Suspends the calling goroutine (or thread) until `deadline`. If that has passed, yields.

@@ -142,3 +142,29 @@ fn stress_ends_meet() {
     });
     assert_eq!(ended % 20, 0);
 }
+
+/// Many values, one inside the other, on a small stack; and a reason that is made by code that waits.
+#[test]
+fn values_and_reasons_of_any_kind() {
+    traced("context values", || {
+        let deep = rt::Builder::new().stack_size(64 << 10).spawn(|| {
+            let mut ctx = Context::background();
+            for i in 0..20_000u32 {
+                ctx = ctx.with_value(i);
+            }
+            assert_eq!(ctx.value::<u32>(), Some(&19_999));
+        });
+        deep.unwrap().join().unwrap();
+        struct Slow;
+        impl From<Slow> for Arc<str> {
+            fn from(_: Slow) -> Arc<str> {
+                rt::yield_now();
+                rt::time::sleep(Duration::from_millis(1));
+                "slowly".into()
+            }
+        }
+        let (ctx, cancel) = Context::background().with_cancel();
+        cancel.cancel_because(Slow);
+        assert_eq!(ctx.cause().as_deref(), Some("slowly"));
+    });
+}

@@ -408,3 +408,16 @@ fn panics_in_uses() {
         .unwrap();
     });
 }
+
+/// A user's function may be called what the macro might have called its own.
+#[test]
+fn the_macro_hides_no_names() {
+    fn init() -> u32 {
+        7
+    }
+    rt::goroutine_local! {
+        static SEVEN: u32 = init();
+    }
+    assert_eq!(SEVEN.with(|n| *n), 7);
+    assert_eq!(rt::go(|| SEVEN.with(|n| *n)).join().unwrap(), 7);
+}

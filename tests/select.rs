@@ -456,3 +456,18 @@ fn the_wrong_channel_is_refused() {
     select.recv(&rx);
     let _ = select.wait().recv(&other);
 }
+
+/// What looks like a variable and is none: a constant, a unit variant, a literal.
+#[test]
+fn constants_are_sent() {
+    const SEVEN: u32 = 7;
+    let (tx, rx) = chan::bounded(1);
+    rt::select! { send(tx, SEVEN) -> r => r.unwrap() }
+    assert_eq!(rx.recv(), Ok(7));
+    let (tx, rx) = chan::bounded::<Option<u8>>(1);
+    rt::select! { send(tx, None) -> r => r.unwrap() }
+    assert_eq!(rx.recv(), Ok(None));
+    let (tx, rx) = chan::bounded(1);
+    rt::select! { send(tx, true) -> r => r.unwrap() }
+    assert_eq!(rx.recv(), Ok(true));
+}

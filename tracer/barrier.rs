@@ -6,8 +6,9 @@
 //!
 //! - B1: the fast side calls [`light`] between its store and its load; the slow side calls [`heavy`] between its own.
 //!   Then at least one of the two sees the other's store.
-//! - B2: the choice between membarrier and fences is made once, by [`init`], before the second thread starts. Until then
-//!   both sides use real fences, which is correct together with either choice.
+//! - B2: the choice between membarrier and fences is made once, by [`init`], which MUST come before the first [`heavy`] of the process.
+//!   Until then the fast side uses real fences, which is correct together with either choice. A heavy fence of before the choice would
+//!   not be, together with a light one of after it.
 //!
 //! `RT_BORDER=fence` forces the fences, so that tests run both.
 

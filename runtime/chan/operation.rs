@@ -15,7 +15,7 @@
 //! - L4: the cases have no drop: a borrow ends with its last use, so that a branch may use the channels, even replace them.
 //! - L3: an operation is shared, never borrowed exclusively, while its node may be on a list: others write into its cells.
 
-use std::cell::{Cell, UnsafeCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -96,7 +96,6 @@ pub struct SendCase<'a, T> {
 
 /// A case of any type.
 #[doc(hidden)]
-#[derive(Clone, Copy)]
 pub struct Case<'a>(&'a dyn Step);
 
 impl<T> Receiver<T> {
@@ -162,8 +161,8 @@ impl<T> SendCase<'_, T> {
 
     /// The result of the case that was chosen, for the value that it has sent.
     #[doc(hidden)]
-    pub fn result(done: bool, value: T) -> Result<(), SendError<T>> {
-        if done {
+    pub fn result(&self, value: T) -> Result<(), SendError<T>> {
+        if self.is_done() {
             // It was moved into the channel.
             std::mem::forget(value);
             Ok(())
@@ -285,6 +284,8 @@ struct Locks<'a, 'b> {
     order: SmallVec<[u32; FEW]>,
     /// The first case of each channel, in the same order.
     distinct: SmallVec<[u32; FEW]>,
+    /// Numbers of cases, in the order of the last attempt. Made beforehand: nothing is allocated under the locks.
+    turns: RefCell<SmallVec<[u32; FEW]>>,
 }
 
 impl<'a, 'b> Locks<'a, 'b> {
@@ -294,7 +295,8 @@ impl<'a, 'b> Locks<'a, 'b> {
         order.sort_unstable_by_key(|&i| address(i));
         let mut distinct = order.clone();
         distinct.dedup_by_key(|i| address(*i));
-        Locks { cases, order, distinct }
+        let turns = RefCell::new((0..cases.len() as u32).collect());
+        Locks { cases, order, distinct, turns }
     }
 
     fn lock(&self) {
@@ -326,7 +328,7 @@ impl<'a, 'b> Locks<'a, 'b> {
     /// They are locked.
     unsafe fn attempt(&self, biased: bool) -> Option<(usize, Option<Waiter>)> {
         let n = self.cases.len();
-        let mut turns: SmallVec<[u32; FEW]> = (0..n as u32).collect();
+        let turns = &mut *self.turns.borrow_mut();
         for at in 0..n {
             if !biased && n - at > 1 {
                 // SAFETY: passed on to the caller.
@@ -344,7 +346,7 @@ impl<'a, 'b> Locks<'a, 'b> {
     }
 }
 
-/// Does one of the cases, waiting for one that can be done; answers which, or `None` when the time is up.
+/// Does one of the cases (each operation is in them once), waiting for one that can be done; answers which, or `None` when the time is up.
 ///
 /// `biased`: the first one that is ready; otherwise each that is ready is as likely as the others.
 ///

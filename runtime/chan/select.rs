@@ -34,15 +34,28 @@ pub mod hidden {
         }
     }
 
-    pub fn wait(cases: &[Case<'_>], biased: bool) -> usize {
+    /// Uses an operation, so that what it borrows is there until here.
+    #[inline(always)]
+    pub fn keep<T>(_: &T) {}
+
+    /// # Safety
+    ///
+    /// Each operation is in it once, and stays where it is.
+    pub unsafe fn wait(cases: &[Case<'_>], biased: bool) -> usize {
         choose(cases, Until::Forever, biased).expect("a select without a time-out ends with a case")
     }
 
-    pub fn try_now(cases: &[Case<'_>], biased: bool) -> usize {
+    /// # Safety
+    ///
+    /// Each operation is in it once, and stays where it is.
+    pub unsafe fn try_now(cases: &[Case<'_>], biased: bool) -> usize {
         choose(cases, Until::Now, biased).unwrap_or(usize::MAX)
     }
 
-    pub fn wait_for(cases: &[Case<'_>], timeout: impl Timeout, biased: bool) -> usize {
+    /// # Safety
+    ///
+    /// Each operation is in it once, and stays where it is.
+    pub unsafe fn wait_for(cases: &[Case<'_>], timeout: impl Timeout, biased: bool) -> usize {
         choose(cases, Until::Time(timeout.until_ns()), biased).unwrap_or(usize::MAX)
     }
 }
@@ -92,6 +105,19 @@ pub mod hidden {
 ///
 /// ```compile_fail
 /// rt::select! {}
+/// ```
+///
+/// A message does not take away the channel of another case (or its own):
+///
+/// ```compile_fail,E0505
+/// let (tx, _rx) = rt::chan::bounded(0);
+/// let (_answer, asked) = rt::chan::bounded::<u32>(0);
+/// struct Request { asked: rt::chan::Receiver<u32> }
+/// let request = Request { asked };
+/// rt::select! {
+///     recv(request.asked) -> _ => {}
+///     send(tx, request) -> _ => {}
+/// }
 /// ```
 #[macro_export]
 macro_rules! select {
@@ -181,47 +207,53 @@ macro_rules! __select {
     // An operation for each case; `op` is a new variable in every step.
     (@make $biased:tt $default:tt [$($made:tt)*] [recv ($r:expr) $p:tt $body:tt] $($rest:tt)*) => {
         match ($r).__recv() {
-            ref op => $crate::__select!(@make $biased $default [$($made)* [op (op.take()) $p $body]] $($rest)*),
+            ref __gort_op => $crate::__select!(@make $biased $default [$($made)* [__gort_op (__gort_op.take()) $p $body]] $($rest)*),
         }
     };
     (@make $biased:tt $default:tt [$($made:tt)*] [place ($s:expr, $v:ident) $p:tt $body:tt] $($rest:tt)*) => {
-        // SAFETY: the variable is in scope for the whole select, which does not touch it; after it, its value is forgotten
-        // if it was sent.
-        match unsafe { ($s).__send(&raw const $v) } {
-            ref op => $crate::__select!(
-                @make $biased $default [$($made)* [op ($crate::chan::hidden::SendCase::result(op.is_done(), $v)) $p $body]] $($rest)*
-            ),
+        match (&($s), ::core::ptr::from_ref(&$v)) {
+            // SAFETY: the variable is in scope for the whole select, which does not touch it; after it, its value is forgotten if it
+            // was sent. No other case borrows from it: `@keep` uses them all once more after it has been moved.
+            (__gort_sender, __gort_place) => match unsafe { __gort_sender.__send(__gort_place) } {
+                ref __gort_op => $crate::__select!(
+                    @make $biased $default [$($made)* [__gort_op (__gort_op.result($v)) $p $body]] $($rest)*
+                ),
+            },
         }
     };
     (@make $biased:tt $default:tt [$($made:tt)*] [send ($s:expr, $v:expr) $p:tt $body:tt] $($rest:tt)*) => {
         match $v {
-            value => $crate::__select!(@make $biased $default [$($made)*] [place ($s, value) $p $body] $($rest)*),
+            __gort_value => $crate::__select!(@make $biased $default [$($made)*] [place ($s, __gort_value) $p $body] $($rest)*),
         }
     };
     (@make $biased:tt [] [$([$op:ident $result:tt $p:tt $body:tt])+]) => {
-        match $crate::chan::hidden::wait(&[$($op.case()),+], $biased) {
-            chosen => $crate::__select!(@branch chosen 0usize, (unreachable!("a case was chosen")) $([$result $p $body])+),
+        match &[$($op.case()),+] {
+            // SAFETY: each operation is in it once.
+            __gort_cases => match unsafe { $crate::chan::hidden::wait(__gort_cases, $biased) } { __gort_chosen => $crate::__select!(@branch __gort_chosen [$($op)+] 0usize, (::core::unreachable!("a case was chosen")) $([$result $p $body])+) },
         }
     };
     (@make $biased:tt [now () ($default:expr)] [$([$op:ident $result:tt $p:tt $body:tt])+]) => {
-        match $crate::chan::hidden::try_now(&[$($op.case()),+], $biased) {
-            chosen => $crate::__select!(@branch chosen 0usize, ($default) $([$result $p $body])+),
+        match &[$($op.case()),+] {
+            // SAFETY: each operation is in it once.
+            __gort_cases => match unsafe { $crate::chan::hidden::try_now(__gort_cases, $biased) } { __gort_chosen => $crate::__select!(@branch __gort_chosen [$($op)+] 0usize, ($default) $([$result $p $body])+) },
         }
     };
     (@make $biased:tt [time ($t:expr) ($default:expr)] [$([$op:ident $result:tt $p:tt $body:tt])+]) => {
-        match $crate::chan::hidden::wait_for(&[$($op.case()),+], $t, $biased) {
-            chosen => $crate::__select!(@branch chosen 0usize, ($default) $([$result $p $body])+),
+        match (&[$($op.case()),+], $t) {
+            // SAFETY: each operation is in it once.
+            (__gort_cases, __gort_time) => match unsafe { $crate::chan::hidden::wait_for(__gort_cases, __gort_time, $biased) } { __gort_chosen => $crate::__select!(@branch __gort_chosen [$($op)+] 0usize, ($default) $([$result $p $body])+) },
         }
     };
 
+    (@keep [$($op:ident)+]) => { $( $crate::chan::hidden::keep($op); )+ };
     // The branch of the case that was chosen.
-    (@branch $chosen:ident $n:expr, ($default:expr)) => { $default };
-    (@branch $chosen:ident $n:expr, ($default:expr) [($result:expr) ($p:pat) ($body:expr)] $($rest:tt)*) => {
+    (@branch $chosen:ident $ops:tt $n:expr, ($default:expr)) => { $default };
+    (@branch $chosen:ident $ops:tt $n:expr, ($default:expr) [($result:expr) ($p:pat) ($body:expr)] $($rest:tt)*) => {
         if $chosen == $n {
-            let $p = $result;
+            let $p = { let __gort_result = $result; $crate::__select!(@keep $ops); __gort_result };
             $body
         } else {
-            $crate::__select!(@branch $chosen $n + 1usize, ($default) $($rest)*)
+            $crate::__select!(@branch $chosen $ops $n + 1usize, ($default) $($rest)*)
         }
     };
 }

@@ -6,6 +6,8 @@
 //!
 //! - U1: the word is set by the M around each resume, so it holds the goroutine while that runs, on whatever stack: its own, or one
 //!   that the program switched to (a nested coroutine, a stack that grows on demand).
+//! - U3: the word is a symbol of the program's, with gort's version in its name. rustc does not export such symbols from a Rust
+//!   `dylib`, so gort cannot be inside one; `cdylib`s and programs are fine.
 //! - U2: each access is an `asm!` block that is not `pure`: it is executed where it stands, as often as it stands there.
 //!
 //! Elsewhere than on ELF systems with x86-64 or aarch64 there is no such word ([`HAS_WORD`]); the caller finds itself by its stack
@@ -19,12 +21,12 @@ pub(crate) const HAS_WORD: bool =
 // in shared libraries that are loaded with them.
 #[cfg(all(any(target_os = "linux", target_os = "freebsd"), any(target_arch = "x86_64", target_arch = "aarch64")))]
 std::arch::global_asm!(
-    ".pushsection .tbss.gort_current_goroutine,\"awT\",@nobits",
-    ".globl gort_current_goroutine",
-    ".type gort_current_goroutine, @object",
-    ".size gort_current_goroutine, 8",
+    ".pushsection .tbss.gort_0_1_current_goroutine,\"awT\",@nobits",
+    ".globl gort_0_1_current_goroutine",
+    ".type gort_0_1_current_goroutine, @object",
+    ".size gort_0_1_current_goroutine, 8",
     ".p2align 3",
-    "gort_current_goroutine:",
+    "gort_0_1_current_goroutine:",
     ".zero 8",
     ".popsection",
 );
@@ -37,7 +39,7 @@ pub(crate) fn get() -> usize {
     // SAFETY: reads a word of the thread's own static block (U2).
     unsafe {
         std::arch::asm!(
-            "mov {0}, qword ptr [rip + gort_current_goroutine@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + gort_0_1_current_goroutine@GOTTPOFF]",
             "mov {0}, qword ptr fs:[{0}]",
             out(reg) word,
             options(nostack, preserves_flags, readonly),
@@ -47,8 +49,8 @@ pub(crate) fn get() -> usize {
     // SAFETY: as above.
     unsafe {
         std::arch::asm!(
-            "adrp {1}, :gottprel:gort_current_goroutine",
-            "ldr {1}, [{1}, :gottprel_lo12:gort_current_goroutine]",
+            "adrp {1}, :gottprel:gort_0_1_current_goroutine",
+            "ldr {1}, [{1}, :gottprel_lo12:gort_0_1_current_goroutine]",
             "mrs {0}, tpidr_el0",
             "ldr {0}, [{0}, {1}]",
             out(reg) word,
@@ -73,7 +75,7 @@ pub(crate) fn set(word: usize) {
     // SAFETY: writes a word of the thread's own static block, which nothing but this file knows.
     unsafe {
         std::arch::asm!(
-            "mov {0}, qword ptr [rip + gort_current_goroutine@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + gort_0_1_current_goroutine@GOTTPOFF]",
             "mov qword ptr fs:[{0}], {1}",
             out(reg) _,
             in(reg) word,
@@ -84,8 +86,8 @@ pub(crate) fn set(word: usize) {
     // SAFETY: as above.
     unsafe {
         std::arch::asm!(
-            "adrp {1}, :gottprel:gort_current_goroutine",
-            "ldr {1}, [{1}, :gottprel_lo12:gort_current_goroutine]",
+            "adrp {1}, :gottprel:gort_0_1_current_goroutine",
+            "ldr {1}, [{1}, :gottprel_lo12:gort_0_1_current_goroutine]",
             "mrs {0}, tpidr_el0",
             "str {2}, [{0}, {1}]",
             out(reg) _,

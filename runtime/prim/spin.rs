@@ -55,7 +55,7 @@ impl RawLock {
             if rounds < YIELDS {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(Duration::from_micros(20 << (rounds - YIELDS).min(6)));
+                std::thread::sleep(Duration::from_micros(20 << (rounds - YIELDS).min(5)));
             }
             rounds += 1;
         }

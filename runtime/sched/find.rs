@@ -26,6 +26,7 @@ use crate::sched::timer::Due;
 use crate::sched::wake::{learn, wake_claimed, wake_searcher};
 use crate::sched::world;
 use crate::sync::waiter::Waiter;
+use crate::time;
 
 /// A goroutine to run, and whether it begins a new time slice.
 pub(crate) type Found = (&'static G, bool);
@@ -281,16 +282,22 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
 
 /// Does what has been due for long, because no M has come to it: by sysmon, which has no P.
 pub(crate) fn run_timers_from_outside(slot: &'static Slot, now: u64) {
+    let caller = Caller::Monitor(slot);
+    let mut fired = false;
     for p in SCHED.all_ps() {
         let mut due = Due::default();
         p.timers.take_due(now, &mut due);
-        let caller = Caller::Monitor(slot);
         while let Some(g) = due.gs.pop_front() {
             caller.wake(Waiter::Goroutine(g));
         }
         for alarm in due.alarms {
+            fired = true;
             alarm.fire(&caller);
         }
+    }
+    if fired {
+        // A ticker may have been set again, while the M in the poller saw a heap without it (A3).
+        time::announce(&caller);
     }
 }
 
@@ -464,6 +471,8 @@ pub(crate) fn poller_is_watched() -> bool {
 
 /// There may be a timer that is due before the M in the poller wakes up: then it is woken to look again.
 pub(crate) fn wake_poller_for_timers() {
+    // ORDER: SeqCst; pairs with sleep_in_poller(): either it sees the timer, or this sees until when it sleeps.
+    fence(Ordering::SeqCst);
     let next = SCHED.next_timer_ns();
     if next < POLL_UNTIL.load(Ordering::SeqCst) {
         SCHED.waker().wake();

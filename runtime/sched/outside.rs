@@ -29,6 +29,8 @@ use crate::sched::{SCHED, calls, wired};
 /// on. Plain code that blocks without saying so loses its processor too, only later (after 10 ms); declaring it also
 /// shows it in the trace as a system call with its stack.
 ///
+/// The first call into this library inside `f` ends what was declared: from there on it is plain code again.
+///
 /// On a thread that is not a goroutine this just calls `f`.
 ///
 /// # Panics

@@ -189,7 +189,7 @@ where
     let this: NonNull<Task<F, T>> = data.cast();
     // SAFETY: passed on to the caller: alive until it lets go.
     let task = unsafe { this.as_ref() };
-    task.packet.runner.set();
+    task.packet.begin();
     // SAFETY: before `done` only the goroutine touches the stage (J2).
     let stage = unsafe { &mut *task.stage.get() };
     let Stage::Closure(f) = std::mem::replace(stage, Stage::Running) else {
@@ -233,6 +233,11 @@ impl Packet {
         // Whoever joins many in order would otherwise be pulled to the front by the first that ends, only to find that the
         // next one has not run yet.
         self.waiters.wake_all(Turn::Last);
+    }
+
+    /// The calling goroutine is the one that is waited for.
+    pub(crate) fn begin(&self) {
+        self.runner.set();
     }
 
     /// Waits until the result is there.

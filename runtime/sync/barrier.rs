@@ -91,6 +91,9 @@ impl Barrier {
     }
 }
 
+// What a panic leaves of it is whole: nothing of the program's own runs while it is being changed.
+impl std::panic::RefUnwindSafe for Barrier {}
+
 impl fmt::Debug for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Barrier").field("n", &self.n).finish_non_exhaustive()

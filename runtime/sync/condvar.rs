@@ -206,6 +206,9 @@ impl Condvar {
     }
 }
 
+// What a panic leaves of it is whole: nothing of the program's own runs while it is being changed.
+impl std::panic::RefUnwindSafe for Condvar {}
+
 impl fmt::Debug for Condvar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Condvar").finish_non_exhaustive()

@@ -110,6 +110,8 @@ impl LockWord {
     pub(crate) fn contend(&self) {
         // ORDER: Acquire; pairs with the Release below: somebody's heavy fence lies before this waiter's next steps.
         if self.contended.load(Ordering::Acquire) != ANNOUNCED {
+            // Threads may lock before the runtime has started.
+            barrier::init();
             self.contended.store(ANNOUNCING, Ordering::Relaxed);
             barrier::heavy();
             self.contended.store(ANNOUNCED, Ordering::Release);

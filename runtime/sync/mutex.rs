@@ -285,6 +285,8 @@ impl<T: ?Sized> Mutex<T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whoever prints may hold std's lock of stdout, which is tied to the thread; the guard's drop below may have to wake somebody.
+        let _stay = crate::lock_os_thread();
         match self.try_lock() {
             Some(g) => f.debug_struct("Mutex").field("value", &&*g).finish(),
             None => f.debug_struct("Mutex").field("value", &format_args!("<locked>")).finish(),

@@ -331,6 +331,8 @@ impl<T: ?Sized> RwLock<T> {
 
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whoever prints may hold std's lock of stdout, which is tied to the thread; the guard's drop below may have to wake somebody.
+        let _stay = crate::lock_os_thread();
         match self.try_read() {
             Some(g) => f.debug_struct("RwLock").field("value", &&*g).finish(),
             None => f.debug_struct("RwLock").field("value", &format_args!("<locked>")).finish(),

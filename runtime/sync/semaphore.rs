@@ -79,7 +79,7 @@ impl Semaphore {
     ///
     /// If more than [`MAX_PERMITS`](Semaphore::MAX_PERMITS) were available then.
     pub fn add_permits(&self, n: usize) {
-        self.put(n);
+        assert!(self.put(n), "more permits than a semaphore can have");
     }
 
     /// Waits for a permit and holds it until the guard is dropped.
@@ -207,28 +207,33 @@ impl Semaphore {
         taken
     }
 
+    /// Gives permits; false if there would be too many, and then nothing was done.
     #[inline]
-    fn put(&self, n: usize) {
-        if self.permits.put(n) != Put::Done {
-            self.put_slow(n);
-        }
+    fn put(&self, n: usize) -> bool {
+        self.permits.put(n) == Put::Done || self.put_slow(n)
     }
 
     #[cold]
-    fn put_slow(&self, n: usize) {
+    fn put_slow(&self, n: usize) -> bool {
         loop {
             match self.permits.put(n) {
-                Put::Done => return,
-                Put::TooMany => panic!("more permits than a semaphore can have"),
+                Put::Done => return true,
+                Put::TooMany => return false,
                 Put::Queued => {}
             }
             self.lock.lock();
+            // Again, under the lock: others may have brought some since.
+            let fits = self.permits.to_deal().is_none_or(|left| n <= PERMITS_MAX.saturating_sub(left));
             // SAFETY: the lock is held.
-            let others = unsafe { self.deal(n) };
+            let others = if fits { unsafe { self.deal(n) } } else { None };
             // SAFETY: locked above.
             unsafe { self.lock.unlock() };
             if let Some(others) = others {
-                return others.wake(Turn::Next);
+                others.wake(Turn::Next);
+                return true;
+            }
+            if !fits {
+                return false;
             }
         }
     }
@@ -253,13 +258,16 @@ impl Semaphore {
     }
 }
 
+// What a panic leaves of it is whole: nothing of the program's own runs while it is being changed.
+impl std::panic::RefUnwindSafe for Semaphore {}
+
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore").field("available_permits", &self.available_permits()).finish_non_exhaustive()
     }
 }
 
-/// Permits of a [`Semaphore`]; dropping it gives them back.
+/// Permits of a [`Semaphore`]; dropping it gives them back, up to [`MAX_PERMITS`](Semaphore::MAX_PERMITS).
 #[derive(Debug)]
 #[must_use = "a permit that is dropped at once is given back at once"]
 pub struct SemaphorePermit<'a> {
@@ -308,6 +316,7 @@ impl OwnedSemaphorePermit {
 impl Drop for SemaphorePermit<'_> {
     #[inline]
     fn drop(&mut self) {
+        // If permits were added meanwhile, up to the most there can be, these are too many, and go.
         self.semaphore.put(self.n);
     }
 }
@@ -315,6 +324,7 @@ impl Drop for SemaphorePermit<'_> {
 impl Drop for OwnedSemaphorePermit {
     #[inline]
     fn drop(&mut self) {
+        // If permits were added meanwhile, up to the most there can be, these are too many, and go.
         self.semaphore.put(self.n);
     }
 }

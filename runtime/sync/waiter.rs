@@ -9,6 +9,7 @@
 //!   (see [`crate::sync::race`]) it has won. A node that lost is off the list, and its waiter finds that out under the lock.
 
 use std::cell::{Cell, UnsafeCell};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -222,6 +223,11 @@ impl Nodes {
 
 // SAFETY: a list is a set of addresses; what is behind them is used under Q1 by whoever holds the list.
 unsafe impl Send for Nodes {}
+
+// A panic leaves a list as it is: complete.
+impl UnwindSafe for Nodes {}
+impl RefUnwindSafe for Nodes {}
+impl RefUnwindSafe for WaitList {}
 
 /// A list with its lock, for waits that have no other lock.
 ///
