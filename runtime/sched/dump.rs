@@ -6,7 +6,8 @@ use tracer::record::symbolizer;
 use tracer::symbol;
 use tracer::unwind::{self, Cache};
 
-use crate::sched::g::{G, Kind, SLAB};
+use crate::sched::g::{G, Kind};
+use crate::sched::slab::SLAB;
 use crate::sched::state::{Scan, Status};
 
 /// Frames shown per goroutine.
