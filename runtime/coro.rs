@@ -9,12 +9,12 @@
 //!                                            }                   resumed again with the next goroutine in Header.g
 //! ```
 //!
-//! - C1: a coroutine outlives its goroutines: it is made once per stack and its body loops. So a goroutine on a warm
-//!   stack costs two switches and no set-up.
+//! - C1: a coroutine outlives its goroutines: its body loops, for as long as its stack is warm. So a goroutine on a warm stack costs
+//!   two switches and no set-up.
 //! - C2: a coroutine is resumed by the M that owns the goroutine (Running), never while it runs: the scheduler publishes a
 //!   goroutine only after the switch.
 //! - C3: a coroutine is never dropped. Dropping a suspended one would unwind it with a panic that a user's catch_unwind
-//!   swallows.
+//!   swallows. It owns no memory but its stack: between two goroutines it may be forgotten, with all that is on the stack (A6).
 //! - C4: no panic reaches the body: `sched::main` catches them.
 
 use corosensei::stack::{Stack, StackPointer};

@@ -289,7 +289,7 @@ const NOW: bool = false;
 const EVER: bool = true;
 
 /// Sorted by name.
-static ALL: [Description; 24] = [
+static ALL: [Description; 25] = [
     count(
         "/gort/sched/blocking-calls/queued:calls",
         EVER,
@@ -343,6 +343,12 @@ static ALL: [Description; 24] = [
         EVER,
         "Times a thread was woken, or made, to run a processor.",
         || number(SCHED.inner.lock().wake_ups),
+    ),
+    count(
+        "/gort/stacks/cold:stacks",
+        NOW,
+        "Stacks that have given all their memory back; they are used again.",
+        || number(crate::stack::arena::ARENA.cold() as u64),
     ),
     count("/gort/stacks/total:stacks", NOW, "Stacks made so far, in use and in caches; they are used again.", || {
         number(crate::stack::arena::ARENA.live() as u64)

@@ -39,7 +39,7 @@ pub(crate) const CLOSED: u32 = 2;
 
 #[repr(C)]
 pub(crate) struct Chan<T> {
-    /// First: whoever waits does so with the channel's address (N5 of [`crate::sched::g`]).
+    /// First: whoever waits does so with the channel's address (N6 of [`crate::sched::g`]).
     pub(crate) peers: Peers,
     lock: RawLock,
     /// Whether a receiver would find something to do without waiting, and a sender likewise: written under the lock, read without
@@ -362,7 +362,7 @@ impl<T> Chan<T> {
         reason: Fixed,
         list: fn(&mut Inner<T>) -> &mut Nodes,
     ) -> Result<(), Failed> {
-        // N5
+        // N6
         let wait = Wait { reason, kind: Kind::Channel, object: ptr::from_ref(self).expose_provenance() };
         let enlist = |node: &Node| {
             node.slot.set(slot);

@@ -1,11 +1,15 @@
 //! The ground floor: atomics that loom can replace, the parker, the one thread-local, the scheduler's clock.
 
 pub(crate) mod atomic;
+#[cfg(not(loom))]
+pub(crate) mod bits;
 pub(crate) mod chaos;
 #[cfg(not(loom))]
 pub(crate) mod coarse;
 #[cfg(not(loom))]
 pub(crate) mod current;
+#[cfg(not(loom))]
+pub(crate) mod pages;
 #[cfg(not(loom))]
 pub(crate) mod parker;
 #[cfg(not(loom))]

@@ -32,9 +32,10 @@ use tracer::unwind::{Cache, Regs};
 use tracer::wire::{GoStatus, NO_M};
 
 use crate::sched::emit::{self, At};
-use crate::sched::g::{G, Kind, SLAB, Wait};
+use crate::sched::g::{G, Kind, Wait};
 use crate::sched::p::P;
 use crate::sched::park::{Caller, Inside, Turn};
+use crate::sched::slab::{SLAB, Still};
 use crate::sched::state::{Scan, Status};
 use crate::sched::world::{self, Stopped};
 use crate::sched::{SCHED, resize};
@@ -245,7 +246,8 @@ fn advance(stop: bool, cache: &mut Cache) {
     let opened_at = record::opened_at();
     let inside = Inside::enter().expect("the advancer is a goroutine");
     name_ps(&inside, r#gen);
-    let noted = census(&inside, r#gen, cache);
+    let still = SLAB.hold_still();
+    let noted = census(&inside, &still, r#gen, cache);
     // The census gave others a turn now and then, and this goroutine may be elsewhere: name where it is now.
     name_ps(&inside, r#gen);
     let next = if stop { 0 } else { r#gen + 1 };
@@ -258,6 +260,7 @@ fn advance(stop: bool, cache: &mut Cache) {
     // V2
     let missing: Vec<NotedStatus> =
         noted.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
+    drop(still);
     // SAFETY: publish() has returned; there is one advancer.
     unsafe { record::close(r#gen, opened_at, &missing, stop) };
 }
@@ -330,10 +333,10 @@ fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
 }
 
 /// Notes every goroutine that nobody has named in `r#gen`.
-fn census(inside: &Inside, r#gen: u64, cache: &mut Cache) -> Vec<(&'static G, NotedStatus)> {
+fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Vec<(&'static G, NotedStatus)> {
     let mut noted = Vec::new();
-    for (i, g) in SLAB.iter().enumerate() {
-        // S3, for dead slots too: they may come alive with a new identity.
+    for (i, g) in still.iter().enumerate() {
+        // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
         g.trace.ready_next(r#gen);
         if i % 1024 == 1023 && inside.m().preempt.load(Ordering::Relaxed) {
             inside.yield_now(Fixed::Preempted);

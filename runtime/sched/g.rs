@@ -1,18 +1,18 @@
-//! G: a goroutine, and the slab that all of them live in.
+//! G: a goroutine.
 //!
-//! - N1: a G's slot is never freed, so a reference to one is good for ever; its id tells whether it is still the same
-//!   goroutine. Slots are reused.
+//! - N1: a G's slot is never freed (see [`crate::sched::slab`]), so a reference to one is good for ever; its id tells whether it is
+//!   still the same goroutine. Slots are reused.
 //! - N2: who may touch the cells: the M that runs it (or that M's visitor) while Running; whoever holds SCAN otherwise;
 //!   its maker while Idle.
 //! - N4: `locals`, `locks` and `locked` belong to the goroutine's own code, inside and outside: nobody else touches them
 //!   between its first instruction and its last.
+//! - N5: all zeros is a dead goroutine, as good as any other. So a slot needs no making, and the pages of dead ones may be given back.
 
 use std::cell::{Cell, UnsafeCell};
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use tracer::record::{Fixed, ResourceState, Start};
 use tracer::unwind::Regs;
 
@@ -97,7 +97,7 @@ pub(crate) struct Wait {
     /// - N4: of a kind with an [owner](Kind::owner_offset) it MUST be the address of an object that has an [`Owner`] at that offset,
     ///   with its provenance exposed. The object lives as long as somebody stands in it, so whoever holds SCAN of a Waiting
     ///   goroutine may read the owner through it.
-    /// - N5: of a channel it is that of the channel, which begins with its [`Peers`], exposed likewise.
+    /// - N6: of a channel it is that of the channel, which begins with its [`Peers`], exposed likewise.
     pub(crate) object: usize,
 }
 
@@ -119,13 +119,13 @@ impl Wait {
     ///
     /// # Safety
     ///
-    /// As for [`Wait::owner`] (N5).
+    /// As for [`Wait::owner`] (N6).
     pub(crate) unsafe fn peers(&self) -> Option<(Held, Held)> {
         if self.kind != Kind::Channel {
             return None;
         }
         let peers = std::ptr::with_exposed_provenance::<Peers>(self.object);
-        // SAFETY: N5, passed on to the caller.
+        // SAFETY: N6, passed on to the caller.
         Some(unsafe { ((*peers).sender.get(), (*peers).receiver.get()) })
     }
 }
@@ -261,32 +261,6 @@ unsafe impl Sync for G {}
 pub(crate) const NOT_WAITING: Wait = Wait { reason: Fixed::Forever, kind: Kind::None, object: 0 };
 
 impl G {
-    fn empty() -> G {
-        G {
-            state: StateWord::new(),
-            trace: ResourceState::new(),
-            id: AtomicU64::new(0),
-            m: AtomicPtr::new(std::ptr::null_mut()),
-            stack: Cell::new(None),
-            yielder: Cell::new(std::ptr::null()),
-            entry: Cell::new(0),
-            class: Cell::new(Class::DEFAULT),
-            link: Cell::new(None),
-            task: Cell::new(None),
-            place: Cell::new(std::ptr::null()),
-            labelled_in: Cell::new(0),
-            marks: Marks(Cell::new(0)),
-            locked: Cell::new(false),
-            waits_for_held: AtomicBool::new(false),
-            name: UnsafeCell::new(None),
-            origin: Cell::new(None),
-            labels: UnsafeCell::new(None),
-            locals: Cell::new(std::ptr::null_mut()),
-            locks: Cell::new(0),
-            stamp: Cell::new(0),
-        }
-    }
-
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
@@ -492,81 +466,31 @@ impl GList {
 // SAFETY: a list is a set of references to Gs, whose ownership moves with it.
 unsafe impl Send for GList {}
 
-const CHUNK: usize = 512;
-const CHUNKS_MAX: usize = 1 << 17;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::state::{Scan, Status};
 
-/// All goroutine slots there are.
-pub(crate) struct Slab {
-    chunks: [AtomicPtr<[G; CHUNK]>; CHUNKS_MAX],
-    /// Slots made so far.
-    len: AtomicUsize,
-    free: Mutex<GList>,
-    next_id: AtomicU64,
-}
-
-pub(crate) static SLAB: Slab = Slab {
-    chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS_MAX],
-    len: AtomicUsize::new(0),
-    free: Mutex::new(GList::new()),
-    next_id: AtomicU64::new(ID_BLOCK + 1),
-};
-
-/// Ids are handed to Ps in blocks of so many.
-pub(crate) const ID_BLOCK: u64 = 32;
-
-impl Slab {
-    /// A block of [`ID_BLOCK`] ids.
-    pub(crate) fn ids(&self) -> u64 {
-        self.next_id.fetch_add(ID_BLOCK, Ordering::Relaxed)
-    }
-
-    /// Takes up to `n` free slots, making more if there are none.
-    pub(crate) fn take(&self, n: usize, into: &mut GList) {
-        let mut free = self.free.lock();
-        if free.is_empty() {
-            self.grow(&mut free);
+    /// N5. A field that it cannot be so for ends the test: `zeroed` panics.
+    #[test]
+    fn all_zeros_is_a_dead_goroutine() {
+        // SAFETY: what the test is about; checked field by field, each of which has a niche or is a number.
+        let g: G = unsafe { std::mem::zeroed() };
+        assert_eq!(g.state.status(), Status::Dead);
+        assert!(matches!(g.state.scan(), Scan::Nothing));
+        assert!(g.last_m().is_none() && g.stack.get().is_none() && g.link.get().is_none() && g.task.get().is_none());
+        assert!(g.origin.get().is_none() && g.yielder.get().is_null() && g.locals.get().is_null());
+        assert!(!g.marks.is_wired() && !g.marks.is_system() && !g.locked.get() && !g.marks.is_stamped());
+        assert_eq!((g.id(), g.walk_end(), g.locks.get(), g.stamp.get(), g.labelled_in.get()), (0, 0, 0, 0, 0));
+        // SAFETY: nobody else has it.
+        unsafe {
+            assert!(g.name().is_none() && g.labels().is_none() && g.creator_stack().is_none());
+            assert!(g.standing().1.kind == Kind::None);
         }
-        for _ in 0..n {
-            let Some(g) = free.pop_front() else { break };
-            into.push_front(g);
+        for generation in 0..6 {
+            assert!(!g.trace.was_traced(generation));
         }
-    }
-
-    /// Gives slots back.
-    pub(crate) fn put(&self, list: &mut GList) {
-        self.free.lock().append(list);
-    }
-
-    fn grow(&self, free: &mut GList) {
-        let i = self.len.load(Ordering::Relaxed) / CHUNK;
-        assert!(i < CHUNKS_MAX, "more than {} goroutines", CHUNK * CHUNKS_MAX);
-        let chunk: Box<[G; CHUNK]> = (0..CHUNK)
-            .map(|_| G::empty())
-            .collect::<Vec<_>>()
-            .try_into()
-            .unwrap_or_else(|_| unreachable!("a chunk has CHUNK slots"));
-        let chunk = Box::leak(chunk);
-        self.chunks[i].store(chunk, Ordering::Release);
-        self.len.store((i + 1) * CHUNK, Ordering::Release);
-        for g in chunk.iter() {
-            free.push_back(g);
-        }
-    }
-
-    /// Slots there are now; those made later are not in [`Slab::get`]'s range yet.
-    pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Acquire)
-    }
-
-    /// Slot `i`, below [`Slab::len`].
-    pub(crate) fn get(&self, i: usize) -> &'static G {
-        let chunk = self.chunks[i / CHUNK].load(Ordering::Acquire);
-        // SAFETY: i is below len(), so the chunk was stored before; chunks are leaked.
-        unsafe { &(*chunk)[i % CHUNK] }
-    }
-
-    /// All slots, dead ones too.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static G> + '_ {
-        (0..self.len()).map(|i| self.get(i))
+        g.recycle(7);
+        assert_eq!((g.id(), g.state.status()), (7, Status::Idle));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
-//!                     <- counts, g, m, p, procs, timer, queue (the nouns)
+//!                     <- counts, g, slab, m, p, procs, timer, queue (the nouns)
 //!                     <- emit <- park, calls, outside, life, find, wake (a goroutine's way)
-//!                     <- world, resize, advance, sysmon, deadlock, cycle, dump, watchdog, quit (those who look from outside)
+//!                     <- world, resize, advance, sysmon, trim, deadlock, cycle, dump, watchdog, quit (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 
@@ -36,12 +36,14 @@ pub(crate) mod reporter;
 pub(crate) mod resize;
 pub(crate) mod run;
 pub(crate) mod searchers;
+pub(crate) mod slab;
 pub(crate) mod spawn;
 pub(crate) mod standstill;
 pub(crate) mod state;
 pub(crate) mod sysmon;
 pub(crate) mod task;
 pub(crate) mod timer;
+pub(crate) mod trim;
 pub(crate) mod wake;
 pub(crate) mod watchdog;
 pub(crate) mod wired;

@@ -19,6 +19,7 @@ use crate::sched::life::execute;
 use crate::sched::m::M;
 use crate::sched::procs::PROCS_MAX;
 use crate::sched::quit::{self, Quit};
+use crate::sched::slab::SLAB;
 use crate::sched::spawn::{self, Settings, spawn};
 use crate::sched::{SCHED, advance, creator, sysmon, watchdog};
 use crate::stack::arena::ARENA;
@@ -285,6 +286,7 @@ fn procs_from_environment() -> Result<usize, String> {
 fn start(procs: usize, max_threads: usize, quit: Quit) -> Result<(), String> {
     barrier::init();
     ARENA.init().map_err(|e| e.to_string())?;
+    SLAB.init().map_err(|e| e.to_string())?;
     overflow::install();
     let poller = Poller::new().map_err(|e| format!("the event poller: {e}"))?;
     SCHED.init(procs, max_threads, poller);

@@ -8,9 +8,10 @@ use tracer::record::Start;
 use tracer::unwind::Regs;
 
 use crate::sched::emit::{self, At};
-use crate::sched::g::{G, GList, ID_BLOCK, Origin, SLAB};
+use crate::sched::g::{G, GList, Origin};
 use crate::sched::labels::LabelSet;
 use crate::sched::park::{Caller, Inside};
+use crate::sched::slab::{ID_BLOCK, SLAB};
 use crate::sched::task::{self, JoinHandle, RawTask};
 use crate::sched::{creator, queue, run};
 use crate::stack::Class;

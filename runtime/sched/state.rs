@@ -84,6 +84,8 @@ fn wait_for_scan(w: u32, from: Status, to: Status) {
 pub(crate) struct StateWord(AtomicU32);
 
 impl StateWord {
+    /// Elsewhere it begins as zeros: Dead.
+    #[cfg(loom)]
     pub(crate) fn new() -> StateWord {
         StateWord(AtomicU32::new(Status::Dead as u32))
     }

@@ -1,14 +1,14 @@
 //! Sysmon: a thread without a P that sees to what no M sees to.
 //!
 //! It looks at every P: one whose M has been outside too long is taken and handed on (retake); one that has run the same
-//! goroutine for a time slice gets a preemption flag. It reminds the advancer, looks for deadlocks, trims stacks.
+//! goroutine for a time slice gets a preemption flag. It reminds the advancer, looks for deadlocks, gives memory back.
 //!
 //! - Y1: a P is only taken if somebody waits for it: work in its queue, a timer due, the global queue. Otherwise its M may
 //!   keep it for as long as it likes.
 //! - Y2: an M in a declared blocking call loses its P after one look (20 us to 5 ms apart), one in plain code after
 //!   [`OUTSIDE_NS`]. The border's counter tells whether it has crossed since the last look.
 //! - Y3: sysmon looks often while it finds something to do, and ever less often otherwise, down to once per [`SLOW`]. When
-//!   all Ps are idle it sleeps until a P is taken ([`wake`]) or for a while.
+//!   all Ps are idle it sleeps until a P is taken ([`wake`]) or for a while; if none was, one look later it sleeps again.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -26,10 +26,10 @@ use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
 use crate::sched::state::Status;
+use crate::sched::trim::{self, Trim};
 use crate::sched::wake::{start_m, wake_searcher};
 use crate::sched::watchdog::Watchdog;
 use crate::sched::{SCHED, advance, outside, quit};
-use crate::stack::arena::ARENA;
 use crate::stack::overflow;
 
 /// How long plain code may keep its P while others wait for it, and how long a time slice is.
@@ -78,13 +78,14 @@ pub(crate) fn wake_for_signal() {
 
 fn main() {
     slot().set_m_id(thread_id());
-    let mut calm = 0;
+    let mut calm = 0u32;
     let mut pause = FAST;
     let mut watch = Watch::new();
     let mut watchdog = Watchdog::new();
-    let mut last_trim = 0;
+    let mut trim = Trim::new();
+    let mut undisturbed = false;
     loop {
-        if PARKER.park_timeout(pause) {
+        if !undisturbed && PARKER.park_timeout(pause) {
             woken();
         }
         let now = mono_ns();
@@ -93,15 +94,12 @@ fn main() {
         watchdog.look(now);
         advance::remind(now);
         backstop(now);
-        if now - last_trim > 1_000_000_000 {
-            last_trim = now;
-            ARENA.trim(512);
-        }
+        let trimming = trim.look(now);
         if let Look::Busy = look {
             calm = 0;
             pause = FAST;
         } else {
-            calm += 1;
+            calm = calm.saturating_add(1);
             if calm > CALM_LOOKS {
                 pause = (pause * 2).min(SLOW);
             }
@@ -109,15 +107,20 @@ fn main() {
         if let Look::Due(in_ns) = look {
             pause = pause.min(Duration::from_nanos(in_ns));
         }
-        if all_idle() {
+        if trimming {
+            pause = pause.min(trim::PAUSE);
+        }
+        let idle = all_idle();
+        if idle {
             watch.look(now);
-            if calm > CALM_LOOKS * 4 && watch.is_settled() && watchdog.is_idle() {
-                sleep_deeply();
-                calm = 0;
-                pause = FAST;
-            }
         } else {
             watch.interrupted();
+        }
+        let rests = idle && calm > CALM_LOOKS * 4 && watch.is_settled() && watchdog.is_idle() && !trimming;
+        let rested = std::mem::replace(&mut undisturbed, rests && sleep_deeply());
+        if (rests || rested) && !undisturbed {
+            calm = 0;
+            pause = FAST;
         }
     }
 }
@@ -148,17 +151,21 @@ pub(crate) fn all_idle() -> bool {
     SCHED.searchers.idle_ps() as usize == SCHED.ps().len()
 }
 
-/// Sleeps while all Ps are idle. Without a trace nothing needs sysmon then: timers wake the M in the poller.
-fn sleep_deeply() {
+/// Sleeps while all Ps are idle. Without a trace nothing needs sysmon then: timers wake the M in the poller. Answers whether it slept to
+/// the end, and no P was taken.
+fn sleep_deeply() -> bool {
     // ORDER: SeqCst; pairs with wake().
     ASLEEP.store(true, Ordering::SeqCst);
+    let mut was_woken = true;
     if all_idle() {
         let most = if record::enabled() { Duration::from_millis(500) } else { Duration::from_millis(200) };
-        if PARKER.park_timeout(most) {
+        was_woken = PARKER.park_timeout(most);
+        if was_woken {
             woken();
         }
     }
-    ASLEEP.store(false, Ordering::SeqCst);
+    // Who found it asleep has cleared it, though the wake-up may still be on its way.
+    ASLEEP.swap(false, Ordering::SeqCst) && !was_woken
 }
 
 /// What a look came to.

@@ -25,11 +25,12 @@ use tracer::wire::ext::Record;
 use crate::prim::coarse;
 use crate::sched::cycle::{self, Link};
 use crate::sched::dump::{self, Span};
-use crate::sched::g::{G, SLAB};
+use crate::sched::g::G;
 use crate::sched::m::M;
 use crate::sched::owner;
 use crate::sched::p::P;
 use crate::sched::reporter;
+use crate::sched::slab::SLAB;
 use crate::sched::state::Status;
 
 /// The limit, if nothing is said.

@@ -1,10 +1,14 @@
-//! The reservation, the slabs in it, and the free lists.
+//! The reservation, the slabs in it, and who is free.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::prim::bits::Bits;
+use crate::prim::pages;
 use crate::stack::header::StackRef;
 use crate::stack::{CLASS_BYTES, Class};
 
@@ -14,8 +18,10 @@ const REGION_BYTES_WANTED: usize = 1 << 40;
 const REGION_BYTES_MIN: usize = 1 << 30;
 /// Address space made usable at a time.
 const SLAB_BYTES: usize = 128 << 20;
-/// Warm stacks per class that stay warm; a trim takes the pages of the rest.
+/// Warm stacks per class that a trim leaves alone if they were used lately, and those that it always does. Between the two, it takes
+/// half of what lay idle for an interval.
 const WARM_MAX: usize = 1024;
+const WARM_MIN: usize = 64;
 
 /// The one reservation of the process.
 pub(crate) struct Arena {
@@ -35,10 +41,32 @@ struct Region {
     /// Stacks never used: from here to `usable_end`.
     next: usize,
     usable_end: usize,
+    begin: usize,
     end: usize,
-    free: Vec<StackRef>,
-    /// The first so many of `free` have given their pages back.
-    cold: usize,
+    /// Free stacks with their pages and coroutines. The last one in is the first one out, so those in front lie idle longest.
+    warm: VecDeque<StackRef>,
+    /// The fewest that were in `warm` since the last [`Arena::age`]: so many in front were not used.
+    unused: usize,
+    /// How many in front are to be given back.
+    due: usize,
+    /// Free stacks that have given back all their pages, by their index in the region.
+    cold: Bits,
+    /// A trim has some in its hands.
+    trimming: bool,
+}
+
+impl Region {
+    const NONE: Region = Region {
+        next: 0,
+        usable_end: 0,
+        begin: 0,
+        end: 0,
+        warm: VecDeque::new(),
+        unused: 0,
+        due: 0,
+        cold: Bits::new(),
+        trimming: false,
+    };
 }
 
 /// Why there is no stack.
@@ -60,7 +88,7 @@ pub(crate) static ARENA: Arena = Arena {
     base: AtomicUsize::new(usize::MAX),
     bytes: AtomicUsize::new(0),
     region_shift: AtomicU32::new(0),
-    regions: [const { Mutex::new(Region { next: 0, usable_end: 0, end: 0, free: Vec::new(), cold: 0 }) }; 4],
+    regions: [const { Mutex::new(Region::NONE) }; CLASS_BYTES.len()],
     guard: AtomicU8::new(GUARD_UNKNOWN),
     live: AtomicUsize::new(0),
     exhausted: AtomicBool::new(false),
@@ -76,21 +104,10 @@ impl Arena {
         let alignment = CLASS_BYTES[CLASS_BYTES.len() - 1];
         let base = loop {
             let bytes = region * CLASS_BYTES.len() + alignment;
-            // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
-            let p = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    bytes,
-                    libc::PROT_NONE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                    -1,
-                    0,
-                )
+            let e = match pages::reserve(bytes) {
+                Ok(p) => break p.next_multiple_of(alignment),
+                Err(e) => e,
             };
-            if p != libc::MAP_FAILED {
-                break (p as usize).next_multiple_of(alignment);
-            }
-            let e = io::Error::last_os_error();
             region /= 2;
             if region < REGION_BYTES_MIN {
                 return Err(io::Error::new(
@@ -101,14 +118,10 @@ impl Arena {
         };
         for (i, r) in self.regions.iter().enumerate() {
             let mut r = r.lock();
-            r.next = base + i * region;
-            r.usable_end = r.next;
-            r.end = r.next + region;
-        }
-        #[cfg(target_os = "linux")]
-        // SAFETY: the range is the mapping just made. A refusal only costs memory.
-        unsafe {
-            libc::madvise(base as *mut _, region * CLASS_BYTES.len(), libc::MADV_NOHUGEPAGE);
+            r.begin = base + i * region;
+            r.next = r.begin;
+            r.usable_end = r.begin;
+            r.end = r.begin + region;
         }
         if std::env::var_os("RT_STACK_GUARD").is_some_and(|v| v == "mprotect") {
             self.guard.store(GUARD_MPROTECT, Ordering::Relaxed);
@@ -131,25 +144,39 @@ impl Arena {
     }
 
     fn take_or(&self, class: Class) -> Result<StackRef, NoStack> {
-        let mut region = self.regions[class.index()].lock();
-        if let Some(s) = region.free.pop() {
-            region.cold = region.cold.min(region.free.len());
-            return Ok(s);
-        }
-        let r = self.fresh(&mut region, class);
-        drop(region);
-        match &r {
-            Ok(_) => {
-                self.live.fetch_add(1, Ordering::Relaxed);
+        let low = loop {
+            let mut region = self.regions[class.index()].lock();
+            if let Some(s) = region.warm.pop_back() {
+                region.unused = region.unused.min(region.warm.len());
+                return Ok(s);
             }
-            Err(_) => self.exhausted.store(true, Ordering::SeqCst),
-        }
-        r
+            if let Some(i) = region.cold.pop_first() {
+                break region.begin + i * class.bytes();
+            }
+            let fresh = self.fresh(&mut region, class);
+            let trimming = region.trimming;
+            drop(region);
+            match fresh {
+                Ok(low) => {
+                    self.live.fetch_add(1, Ordering::Relaxed);
+                    break low;
+                }
+                // There are some, and they come back at once.
+                Err(_) if trimming => std::thread::sleep(Duration::from_micros(20)),
+                Err(e) => {
+                    self.exhausted.store(true, Ordering::SeqCst);
+                    return Err(e);
+                }
+            }
+        };
+        // SAFETY: the stack is usable above its guard. It is new, or nothing on it is needed any more (A6); and ours alone, since it was
+        // taken from its place under the region's lock (A4).
+        Ok(unsafe { StackRef::init(low, class) })
     }
 
     /// Gives back a stack; its pages stay.
     pub(crate) fn put(&self, s: StackRef) {
-        self.regions[s.header().class.index()].lock().free.push(s);
+        self.regions[s.header().class.index()].lock().warm.push_back(s);
     }
 
     /// Whether the last attempt to make a stack failed. Spawning asks first, so that the error reaches somebody.
@@ -170,25 +197,26 @@ impl Arena {
         self.live.load(Ordering::Relaxed)
     }
 
-    fn fresh(&self, region: &mut Region, class: Class) -> Result<StackRef, NoStack> {
+    /// Stacks that have given their pages back.
+    pub(crate) fn cold(&self) -> usize {
+        self.regions.iter().map(|region| region.lock().cold.len()).sum()
+    }
+
+    /// The low end of a stack that was never used.
+    fn fresh(&self, region: &mut Region, class: Class) -> Result<usize, NoStack> {
         let bytes = class.bytes();
         if region.next + bytes > region.usable_end {
             let slab = SLAB_BYTES.max(bytes).min(region.end - region.usable_end);
             if slab < bytes {
                 return Err(NoStack::AddressSpace(bytes));
             }
-            // SAFETY: the range is part of the reservation that was not yet used.
-            let r = unsafe { libc::mprotect(region.usable_end as *mut _, slab, libc::PROT_READ | libc::PROT_WRITE) };
-            if r != 0 {
-                return Err(NoStack::Kernel("making stacks usable", io::Error::last_os_error()));
-            }
+            pages::make_usable(region.usable_end, slab).map_err(|e| NoStack::Kernel("making stacks usable", e))?;
             region.usable_end += slab;
         }
         let low = region.next;
         self.install_guard(low)?;
         region.next += bytes;
-        // SAFETY: the stack is mapped, new, and by the region's lock ours alone.
-        Ok(unsafe { StackRef::init(low, class) })
+        Ok(low)
     }
 
     fn install_guard(&self, low: usize) -> Result<(), NoStack> {
@@ -249,39 +277,59 @@ impl Arena {
         io::Error::new(io::ErrorKind::OutOfMemory, text)
     }
 
-    /// Gives the pages of idle stacks beyond the warm ones back to the kernel; at most `batch` stacks per call.
-    pub(crate) fn trim(&self, batch: usize) {
+    /// An interval is over: finds out how many warm stacks were not used in it.
+    pub(crate) fn age(&self) {
         for region in &self.regions {
             let mut region = region.lock();
-            // The free list is a stack: its bottom was used longest ago.
-            let cold_target = region.free.len().saturating_sub(WARM_MAX);
-            let until = cold_target.min(region.cold + batch);
-            for k in region.cold..until {
-                let s = region.free[k];
-                let low = s.low() + guard_bytes();
-                // The top pages hold the header and the suspended coroutine's frames.
-                let keep = guard_bytes();
-                let high = (s.top() - keep) & !(keep - 1);
-                debug_assert!(high > low);
-                // SAFETY: the stack is in the free list (A4), under the region's lock, and nothing below its top pages
-                // is live: the coroutine on it is suspended in its outermost function.
-                unsafe { libc::madvise(low as *mut _, high - low, libc::MADV_FREE) };
-            }
-            region.cold = region.cold.max(until);
+            region.due = match region.unused {
+                n if n > WARM_MAX => n - WARM_MAX,
+                n => n.saturating_sub(WARM_MIN).div_ceil(2),
+            };
+            region.unused = region.warm.len();
         }
+    }
+
+    /// Gives the pages of up to `most` stacks of a class back that are due; answers of how many. Sysmon's alone.
+    pub(crate) fn trim(&self, most: usize) -> usize {
+        let mut trimmed = 0;
+        let mut batch = Vec::new();
+        for (region, &bytes) in self.regions.iter().zip(&CLASS_BYTES) {
+            let begin = {
+                let mut region = region.lock();
+                let n = region.due.min(region.unused).min(most);
+                if n == 0 {
+                    continue;
+                }
+                region.due -= n;
+                region.unused -= n;
+                region.trimming = true;
+                batch.clear();
+                batch.extend(region.warm.drain(..n).map(|s| s.top() & !(bytes - 1)));
+                region.begin
+            };
+            batch.sort_unstable();
+            // Each range costs an interrupt of all processors: the longer, the better. Guards within stay.
+            for run in batch.chunk_by(|&a, &b| cfg!(target_os = "linux") && a + bytes == b) {
+                let low = run[0] + guard_bytes();
+                // SAFETY: whole pages of stacks that are in our hands (A4), and nothing on them is needed (A6).
+                unsafe { pages::give_back(low, run[0] + run.len() * bytes - low) };
+            }
+            trimmed += batch.len();
+            let mut region = region.lock();
+            region.trimming = false;
+            for low in &batch {
+                region.cold.insert((low - begin) / bytes);
+            }
+            let enough = 2 * region.warm.len().max(WARM_MAX);
+            if region.due == 0 && region.warm.capacity() > 2 * enough {
+                region.warm.shrink_to(enough);
+            }
+        }
+        trimmed
     }
 }
 
-/// Bytes of the guard at the low end of each stack, and of what a trim leaves alone at its top: whole pages, at least 16 KiB.
+/// Bytes of the guard at the low end of each stack: whole pages, at least 16 KiB.
 pub(crate) fn guard_bytes() -> usize {
-    static BYTES: AtomicUsize = AtomicUsize::new(0);
-    let known = BYTES.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    // SAFETY: sysconf reads a constant.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-    let bytes = page.max(16 << 10);
-    BYTES.store(bytes, Ordering::Relaxed);
-    bytes
+    pages::page_bytes().max(16 << 10)
 }

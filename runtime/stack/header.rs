@@ -16,7 +16,7 @@ pub(crate) struct Header {
     /// The goroutine that owns the stack now; written by whoever owns the stack (A4).
     pub(crate) g: Cell<Option<&'static G>>,
     pub(crate) class: Class,
-    /// The coroutine that lives on this stack, from first use on for ever.
+    /// The coroutine that lives on this stack, from its first use until it is made anew.
     pub(crate) coro: UnsafeCell<MaybeUninit<Coro>>,
     pub(crate) has_coro: Cell<bool>,
 }

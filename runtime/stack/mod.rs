@@ -14,11 +14,16 @@
 //!   (see [`crate::prim::current`]) a goroutine finds itself by its stack pointer.
 //! - A2: the lowest pages of a stack are a guard. Where the kernel has MADV_GUARD_INSTALL (Linux 6.13) it costs no mapping;
 //!   otherwise mprotect splits the mapping, and `vm.max_map_count` bounds the number of stacks.
-//! - A3: a stack that was used keeps its pages and its suspended coroutine; it is handed out again as it is. Nothing is
-//!   given back to the kernel when a goroutine ends (16 us and a TLB shootdown); a trim in batches does that.
+//! - A3: a stack that was used stays warm: it keeps its pages and its suspended coroutine, and is handed out again as it is. Nothing is
+//!   given back to the kernel when a goroutine ends (16 us and a TLB shootdown); a trim does that for those that lay idle for a while, in
+//!   batches, neighbours together ([`crate::sched::trim`]).
+//! - A6: a trim makes stacks cold: they give back all their pages, header included, and are made anew when they are handed out again. The
+//!   coroutine is forgotten, as it may be (C1, C3): it stands in the outermost frame of its body, and neither that nor
+//!   the header owns anything. Guards stay as they are. Page tables stay, too: 8 bytes for each page of a stack.
 //! - A5: the header's place in the top page depends on the stack's index (its colour). With all headers at the same offset, a
 //!   thousand goroutines that take turns would meet in one set of the cache.
-//! - A4: a stack is in exactly one place: bound to a goroutine, in a P's cache, or in the shared free list.
+//! - A4: a stack is in exactly one place: bound to a goroutine, in a P's cache, among its region's warm or cold ones, or in
+//!   the hands of a trim.
 //!
 //! Rejected: one mapping per stack (dies at 32,750 with the default map count); segmented or copied stacks (Rust has
 //! pointers into frames).
