@@ -371,6 +371,11 @@ fn asked(seen: Seen, stacks: &mut Stacks) -> Option<Seen> {
         }
         // On an alternate stack it is nowhere that a walk could begin.
         let its_stack = g.stack.get().map_or(0..0, |s| s.low() + guard_bytes()..g.walk_end());
+        // The program's code may have been inlined into the frame where the walk ends.
+        if regs.sp == its_stack.end && its_stack.end != 0 {
+            stacks.frames[0] = regs.pc + 1;
+            return Some(1);
+        }
         if !its_stack.contains(&regs.sp) {
             return Some(0);
         }

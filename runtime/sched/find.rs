@@ -345,6 +345,9 @@ pub(crate) fn start_p(m: &'static M, p: HeldP) {
     if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
         emit::proc_start(&mut w, p.p());
     }
+    // What runs here next is not charged for the time in which nobody did.
+    let slices = &p.p().slices;
+    slices.store(slices.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     m.set_p(p);
 }
 

@@ -11,7 +11,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use tracer::record::{Fixed, ResourceState, Start};
 use tracer::unwind::Regs;
@@ -164,7 +164,8 @@ pub(crate) struct Origin {
 }
 
 /// What is seldom so. One byte, since a look at all of it comes with every switch.
-pub(crate) struct Marks(Cell<u8>);
+/// Written by who may touch the goroutine's cells (N2); others may look.
+pub(crate) struct Marks(AtomicU8);
 
 impl Marks {
     const WIRED: u8 = 1;
@@ -174,16 +175,17 @@ impl Marks {
     /// Whether there is none.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
-        self.0.get() == 0
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     fn set(&self, mark: u8, to: bool) {
-        self.0.set(self.0.get() & !mark | if to { mark } else { 0 });
+        let marks = self.0.load(Ordering::Relaxed) & !mark | if to { mark } else { 0 };
+        self.0.store(marks, Ordering::Relaxed);
     }
 
     /// Whether it waits on its M's own thread, which alone may run it (see [`crate::sched::wired`]).
     pub(crate) fn is_wired(&self) -> bool {
-        self.0.get() & Marks::WIRED != 0
+        self.0.load(Ordering::Relaxed) & Marks::WIRED != 0
     }
 
     pub(crate) fn set_wired(&self, to: bool) {
@@ -192,7 +194,7 @@ impl Marks {
 
     /// Whether it is one of the runtime's own, which do not keep a program alive.
     pub(crate) fn is_system(&self) -> bool {
-        self.0.get() & Marks::SYSTEM != 0
+        self.0.load(Ordering::Relaxed) & Marks::SYSTEM != 0
     }
 
     pub(crate) fn set_system(&self, to: bool) {
@@ -202,7 +204,7 @@ impl Marks {
     /// Whether `stamp` says since when it is runnable. Both belong to whoever readies it until it is queued, then to whoever takes it
     /// off; nobody changes another mark meanwhile.
     pub(crate) fn is_stamped(&self) -> bool {
-        self.0.get() & Marks::STAMPED != 0
+        self.0.load(Ordering::Relaxed) & Marks::STAMPED != 0
     }
 
     pub(crate) fn set_stamped(&self, to: bool) {

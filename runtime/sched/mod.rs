@@ -82,6 +82,8 @@ pub(crate) struct Inner {
     pub(crate) poller: Seat,
     /// Ms made so far.
     pub(crate) ms: usize,
+    /// An M whose thread could not be had: for the next try.
+    pub(crate) spare: Option<&'static M>,
     /// How often an M was woken or made for a P, and how often there was none to be had.
     pub(crate) wake_ups: u64,
     pub(crate) refused: u64,
@@ -114,6 +116,7 @@ pub(crate) static SCHED: Sched = Sched {
         ms: 0,
         wake_ups: 0,
         refused: 0,
+        spare: None,
     }),
 };
 
@@ -219,7 +222,10 @@ impl Sched {
         if self.stopping.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        let p = inner.idle_ps.pop()?;
+        // One with work first: what it has taken ahead (P4) nobody can steal.
+        let last = inner.idle_ps.len().checked_sub(1)?;
+        let i = inner.idle_ps.iter().rposition(|p| p.has_work()).unwrap_or(last);
+        let p = inner.idle_ps.remove(i);
         p.idle.store(false, Ordering::Relaxed);
         self.searchers.p_taken();
         drop(inner);

@@ -2,7 +2,7 @@
 //! join holds, so to speak, its own end.)
 //!
 //! - N-1: an [`Owner`] is set by whoever has acquired the lock, after that, and cleared by the holder before it lets
-//!   go. Whoever hands a lock on names the new holder instead. All stores are relaxed and lie between an acquire and a
+//!   go; somebody who was handed it sets it when it runs again. All stores are relaxed and lie between an acquire and a
 //!   release of the lock, so they come in the order of the holders.
 //! - N-2: so a holder that stands still is named truly. One that has just acquired the lock may not be named yet, which
 //!   only says "nobody".
@@ -23,7 +23,6 @@ use crate::prim::tls;
 use crate::sched::g::{G, Kind};
 use crate::sched::state::Status;
 use crate::stack::header::current_g;
-use crate::sync::waiter::Waiter;
 
 /// Bits of the id in the word.
 const ID_BITS: u32 = 21;
@@ -102,15 +101,6 @@ impl Owner {
     #[inline(always)]
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
-    }
-
-    /// The caller hands it to somebody who waits.
-    pub(crate) fn hand_to(&self, waiter: Waiter) {
-        let word = match waiter {
-            Waiter::Goroutine(g) => word_of(g),
-            Waiter::Thread(t) => t.slot.m_id() << 1,
-        };
-        self.0.store(word, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> Held {

@@ -79,6 +79,8 @@ pub(crate) struct P {
 pub(crate) struct Seen {
     pub(crate) slice: Cell<u32>,
     pub(crate) slice_since_ns: Cell<u64>,
+    /// When its M was first told that this slice is over; 0: not yet.
+    pub(crate) told_ns: Cell<u64>,
     /// That this slice is too long was reported.
     pub(crate) reported: Cell<bool>,
 }

@@ -201,12 +201,15 @@ fn look(now: u64, watchdog: &mut Watchdog) -> Look {
         let slice = p.slices.load(Ordering::Relaxed);
         if seen.slice.replace(slice) != slice {
             seen.slice_since_ns.set(now);
+            seen.told_ns.set(0);
             seen.reported.set(false);
         } else if now - seen.slice_since_ns.get() >= OUTSIDE_NS && is_wanted(p, now) {
             let was_told = m.preempt.swap(true, Ordering::Relaxed);
-            // Who stays outside has lost the P by now, or will.
-            if was_told && outside_ns < OUTSIDE_NS {
-                watchdog.keeps(p, m, seen.slice_since_ns.get(), now);
+            if seen.told_ns.get() == 0 {
+                seen.told_ns.set(now);
+            } else if was_told && outside_ns < OUTSIDE_NS {
+                // (Who stays outside has lost the P by now, or will.)
+                watchdog.keeps(p, m, seen.told_ns.get(), now);
             }
         }
     }

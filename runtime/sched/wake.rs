@@ -94,14 +94,22 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
     }
     inner.ms += 1;
     let index = inner.ms;
+    let spare = inner.spare.take();
     drop(inner);
-    let m = M::new(index, p, searching);
+    let m = match spare {
+        Some(m) => {
+            m.assign(p, searching);
+            m
+        }
+        None => M::new(index, p, searching),
+    };
     let spawned =
         std::thread::Builder::new().name(format!("gort-m{index}")).spawn(move || crate::sched::run::m_main(m));
     if spawned.is_err() {
         let (p, searching) = m.take_assigned().expect("an M that did not start has its P");
         let mut inner = SCHED.inner.lock();
         inner.ms -= 1;
+        inner.spare = Some(m);
         too_many(inner, p, searching);
     }
 }

@@ -117,7 +117,7 @@ impl Watchdog {
         }
     }
 
-    /// `m` keeps its P since `since_ns`, though others want it and it was told so (WD2).
+    /// `m` keeps its P, though others want it and it was told so at `since_ns` (WD2).
     #[inline]
     pub(crate) fn keeps(&self, p: &P, m: &'static M, since_ns: u64, now_ns: u64) {
         if self.limit_ns != 0 && now_ns - since_ns >= self.limit_ns && !p.seen.reported.get() {
@@ -184,13 +184,14 @@ struct Suspect {
 
 fn report(s: Suspect) {
     REPORTS.fetch_add(1, Ordering::Relaxed);
-    let is_read = log::log_enabled!(target: TARGET, log::Level::Warn);
+    // Only an atomic is looked at here: the logger itself is the program's, and is asked by the reporter.
+    let is_read = log::max_level() >= log::LevelFilter::Warn;
     if !is_read && !tracer::record::enabled() {
         return; // WD3
     }
     reporter::submit(Box::new(move |slot| {
         record(slot, Record::Stall { g: s.id, for_ns: s.for_ns, m: s.m.tid() });
-        if is_read {
+        if is_read && log::log_enabled!(target: TARGET, log::Level::Warn) {
             log::warn!(target: TARGET, "{}", text_of(&s));
         }
     }));
@@ -237,14 +238,16 @@ fn text_of(s: &Suspect) -> String {
 fn seek_cycles(limit_ns: u64) {
     static SEEKING: AtomicBool = AtomicBool::new(false);
     if !SEEKING.swap(true, Ordering::Relaxed) {
-        reporter::submit(Box::new(move |slot| {
-            struct Done;
-            impl Drop for Done {
-                fn drop(&mut self) {
-                    SEEKING.store(false, Ordering::Relaxed);
-                }
+        struct Done;
+        impl Drop for Done {
+            fn drop(&mut self) {
+                SEEKING.store(false, Ordering::Relaxed);
             }
-            let _done = Done;
+        }
+        // Goes with the job, whether that is run or not.
+        let done = Done;
+        reporter::submit(Box::new(move |slot| {
+            let _done = done;
             // The lock is let go before the program's logger is called.
             let found = SEEKER.lock().look(limit_ns);
             found.iter().for_each(|cycle| report_cycle(cycle, slot));

@@ -148,7 +148,10 @@ impl Raw {
             match caller.wait_in(until_ns, wait, enlist, || unsafe { self.lock.unlock() }, |node| self.leave(node)) {
                 // X5: it was not woken.
                 None => return false,
-                Some(HANDED) => return true,
+                Some(HANDED) => {
+                    self.owner.set();
+                    return true;
+                }
                 Some(_) => first_time = false,
             }
         }
@@ -174,8 +177,9 @@ impl Raw {
 
     #[cold]
     fn unlock_slow(&self, how: Unlocked) {
+        let caller = Caller::here();
         if let Some(w) = self.unlock_to_waiter(how) {
-            Caller::here().wake(w);
+            caller.wake(w);
         }
     }
 
@@ -203,9 +207,6 @@ impl Raw {
         }
         let waiter = node.map(|n| {
             n.outcome.set(if handed { HANDED } else { COMPETE });
-            if handed {
-                self.owner.hand_to(n.waiter());
-            }
             n.finish()
         });
         // SAFETY: locked above.

@@ -79,11 +79,6 @@ impl Node {
         }
     }
 
-    /// Who waits here.
-    pub(crate) fn waiter(&self) -> Waiter {
-        self.waiter
-    }
-
     /// One of the nodes of a wait. The ending MUST outlive the node's time on a list.
     pub(crate) fn of(ending: &Ending, case: u32) -> Node {
         Node { ending: Some(NonNull::from(ending)), case, ..Node::new(ending.waiter) }

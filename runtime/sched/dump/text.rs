@@ -143,6 +143,10 @@ impl Dump {
             let is_join = o.kind == Kind::GoroutineEnd.text();
             match (is_join, holder) {
                 (true, Holder::Goroutine(_)) => write!(f, "{says} the end of ")?,
+                (true, Holder::Ended) => {
+                    write!(f, "{says} the end of a goroutine that has just ended")?;
+                    break;
+                }
                 (true, _) => {
                     write!(f, "{says} the end of a goroutine that has not begun")?;
                     break;
