@@ -218,6 +218,17 @@ fn stress_bursts_and_trims() {
     }
     let mut rng = Rng::new(seed());
     traced(TEST, move || {
+        // Many at the same time, so that there are more stacks than are kept warm. (Short lives share a few.)
+        let (open, gate) = rt::chan::bounded::<()>(0);
+        let crowd: Vec<_> = (0..3_000)
+            .map(|_| {
+                let gate = gate.clone();
+                rt::go(move || gate.recv().is_err())
+            })
+            .collect();
+        rt::time::sleep(Duration::from_millis(1));
+        drop(open);
+        assert!(crowd.into_iter().all(|g| g.join().unwrap()));
         let mut went_cold = 0;
         for round in 0..scaled(60, 20) {
             let n = 1 + rng.below(4000) as usize;
