@@ -53,7 +53,8 @@ pub(crate) struct Chan<T> {
     pub(crate) feeder: OnceLock<Arc<dyn Feeder>>,
 }
 
-/// Who used a channel last, for the dump. Words beside the channel's own business: written without its lock.
+/// Who used a channel last, for the dump. Written under the channel's lock: by others meanwhile they would take the line away from
+/// its holder. Read at any time.
 #[repr(C)]
 pub(crate) struct Peers {
     pub(crate) sender: Owner,
@@ -213,6 +214,18 @@ impl<T> Chan<T> {
         r
     }
 
+    /// As [`Chan::locked`], and notes the caller as this peer.
+    #[inline]
+    pub(crate) fn locked_by<R>(&self, peer: &Owner, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
+        self.lock.lock();
+        peer.set();
+        // SAFETY: the lock is held.
+        let r = f(unsafe { &mut *self.inner.get() });
+        // SAFETY: locked above; `f` does not unlock.
+        unsafe { self.unlock() };
+        r
+    }
+
     /// Says what the next may expect, and unlocks.
     ///
     /// # Safety
@@ -246,8 +259,7 @@ impl<T> Chan<T> {
         if !self.looks_sendable() {
             return self.send_slow(value);
         }
-        self.peers.sender.set();
-        match self.locked(|c| c.send(value)) {
+        match self.locked_by(&self.peers.sender, |c| c.send(value)) {
             Sent::Done(None) => Ok(()),
             Sent::Done(Some(w)) => {
                 Caller::wake_from_here(w);
@@ -265,10 +277,10 @@ impl<T> Chan<T> {
 
     /// Sends, waiting until a time on CLOCK_MONOTONIC at most.
     pub(crate) fn send_until(&self, value: T, until_ns: Option<u64>) -> Result<(), (T, Failed)> {
-        self.peers.sender.set();
         // B5: cross first, lock second.
         let caller = Caller::here();
         self.lock.lock();
+        self.peers.sender.set();
         // SAFETY: the lock is held.
         let c = unsafe { self.inner() };
         let value = match c.send(value) {
@@ -303,8 +315,7 @@ impl<T> Chan<T> {
         if !self.looks_receivable() {
             return self.receive_slow();
         }
-        self.peers.receiver.set();
-        match self.locked(Inner::receive) {
+        match self.locked_by(&self.peers.receiver, Inner::receive) {
             Received::Done(v, None) => Ok(v),
             Received::Done(v, Some(w)) => {
                 Caller::wake_from_here(w);
@@ -322,10 +333,10 @@ impl<T> Chan<T> {
 
     /// Receives, waiting until a time on CLOCK_MONOTONIC at most.
     pub(crate) fn receive_until(&self, until_ns: Option<u64>) -> Result<T, Failed> {
-        self.peers.receiver.set();
         // B5: cross first, lock second.
         let caller = Caller::here();
         self.lock.lock();
+        self.peers.receiver.set();
         // SAFETY: the lock is held.
         let c = unsafe { self.inner() };
         match c.receive() {

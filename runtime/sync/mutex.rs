@@ -7,6 +7,8 @@
 //!   lock is free while it wakes up.
 //! - X3: a waiter that has waited for more than [`STARVING_MS`] is handed the lock directly, and newcomers queue behind it. So
 //!   nobody waits for ever (Go's starvation mode).
+//! - X6: with more than one P, whoever finds the lock taken looks a few times more, ever less often, before it waits: mostly
+//!   the holder, on another processor, lets go within a microsecond, and waiting costs more than that.
 //! - X4: a waiter that lost the race goes back to the front.
 //! - X5: a waiter leaves for lack of time only if it was not woken, or if it was and then, under the list's lock, found the lock
 //!   held: the holder's unlock wakes the next. So the wake-up that it had does not get lost.
@@ -22,6 +24,7 @@ use tracer::clock;
 use tracer::record::Fixed;
 
 use crate::prim::spin::RawLock;
+use crate::sched::SCHED;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::owner::Owner;
 use crate::sched::park::Caller;
@@ -29,6 +32,8 @@ use crate::sync::lock_word::{LockWord, Unlocked};
 use crate::sync::waiter::{Node, Nodes, Waiter};
 use crate::time;
 
+/// Looks before a newcomer waits (X6), each after twice as long as the one before: a microsecond or two in all.
+const LOOKS: u32 = 6;
 /// After so many milliseconds a waiter is handed the lock (X3).
 const STARVING_MS: u64 = 1;
 
@@ -109,6 +114,17 @@ impl Raw {
     /// Waits for the lock until `until_ns` on CLOCK_MONOTONIC at most; answers whether it was taken. The wait is for `object`.
     #[cold]
     pub(super) fn lock_slow(&self, until_ns: Option<u64>, kind: Kind, object: usize) -> bool {
+        // X6
+        if SCHED.gomaxprocs() > 1 {
+            for look in 0..LOOKS {
+                for _ in 0..1 << look {
+                    std::hint::spin_loop();
+                }
+                if self.try_lock() {
+                    return true;
+                }
+            }
+        }
         let caller = Caller::here();
         let began = clock::ticks();
         let patience = clock::ticks_per_ms() * STARVING_MS;
