@@ -30,8 +30,7 @@ use crate::prim::spin::RawLock;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::owner::Owner;
 use crate::sched::park::Caller;
-use crate::sync::race::TIME_UP;
-use crate::sync::waiter::{Ending, Node, Nodes, Waiter};
+use crate::sync::waiter::{Node, Nodes, Waiter};
 
 /// Outcomes of a wait.
 pub(crate) const DONE: u32 = 1;
@@ -53,8 +52,8 @@ pub(crate) struct Chan<T> {
     pub(crate) feeder: OnceLock<Arc<dyn Feeder>>,
 }
 
-/// Who used a channel last, for the dump. Written under the channel's lock: by others meanwhile they would take the line away from
-/// its holder. Read at any time.
+/// Who used a channel last, for the dump. Written under the channel's lock, where others would take the line away from its
+/// holder; only a select that has waited does so after it. Read at any time.
 #[repr(C)]
 pub(crate) struct Peers {
     pub(crate) sender: Owner,
@@ -217,13 +216,10 @@ impl<T> Chan<T> {
     /// As [`Chan::locked`], and notes the caller as this peer.
     #[inline]
     pub(crate) fn locked_by<R>(&self, peer: &Owner, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
-        self.lock.lock();
-        peer.set();
-        // SAFETY: the lock is held.
-        let r = f(unsafe { &mut *self.inner.get() });
-        // SAFETY: locked above; `f` does not unlock.
-        unsafe { self.unlock() };
-        r
+        self.locked(|c| {
+            peer.set();
+            f(c)
+        })
     }
 
     /// Says what the next may expect, and unlocks.
@@ -380,24 +376,13 @@ impl<T> Chan<T> {
             // SAFETY: the lock is held; the node stays where it is until it is taken off.
             unsafe { list(self.inner()).push_back(node) };
         };
-        // SAFETY: locked by the caller of this function; unlocked once, by whichever wait follows.
+        // SAFETY: locked by the caller of this function; unlocked once, by the wait.
         let unlock = || unsafe { self.unlock() };
-        let node;
-        if until_ns.is_none() {
-            node = Node::new(caller.waiter());
-            enlist(&node);
-            caller.wait(&node, wait, unlock);
-        } else {
-            let ending = Ending::new(caller.waiter());
-            node = Node::of(&ending, 0);
-            enlist(&node);
-            if caller.race(&ending, until_ns, wait, unlock) == TIME_UP {
-                // Z2
-                self.locked(|c| list(c).remove(&node));
-                return Err(Failed::TimeUp);
-            }
+        match caller.wait_in(until_ns, wait, enlist, unlock, |node| self.locked(|c| list(c).remove(node))) {
+            Some(DONE) => Ok(()),
+            Some(_) => Err(Failed::Closed),
+            None => Err(Failed::TimeUp),
         }
-        if node.outcome.get() == DONE { Ok(()) } else { Err(Failed::Closed) }
     }
 
     /// Closes; answers whether it was open.

@@ -24,6 +24,16 @@ const LOOKS: u32 = 10;
 /// Time slices given up before the waiter sleeps.
 const YIELDS: u32 = 20;
 
+/// Tries something so many times, each after twice as many pauses as the time before (S2); answers whether it worked.
+pub(crate) fn look_away(looks: u32, mut works: impl FnMut() -> bool) -> bool {
+    (0..looks).any(|look| {
+        for _ in 0..1 << look {
+            std::hint::spin_loop();
+        }
+        works()
+    })
+}
+
 impl RawLock {
     pub(crate) const fn new() -> RawLock {
         RawLock(AtomicBool::new(false))
@@ -47,14 +57,8 @@ impl RawLock {
     fn lock_slow(&self) {
         let mut rounds = 0;
         loop {
-            for look in 0..LOOKS {
-                // S2
-                for _ in 0..1 << look {
-                    std::hint::spin_loop();
-                }
-                if !self.0.load(Ordering::Relaxed) && self.try_lock() {
-                    return;
-                }
+            if look_away(LOOKS, || !self.0.load(Ordering::Relaxed) && self.try_lock()) {
+                return;
             }
             // S1
             if rounds < YIELDS {

@@ -30,7 +30,6 @@ use crate::stack::Class;
 use crate::stack::header::StackRef;
 
 /// What kind of thing a goroutine waits for, for people.
-#[allow(dead_code)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {

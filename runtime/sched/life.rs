@@ -11,7 +11,7 @@ use crate::sched::g::{G, GList};
 use crate::sched::m::{After, M};
 use crate::sched::outside;
 use crate::sched::p::P;
-use crate::sched::park::Inside;
+use crate::sched::park::{Inside, make_ready};
 use crate::sched::wake::wake_searcher;
 use crate::sched::{SCHED, locals, queue, wired};
 use crate::stack::arena::ARENA;
@@ -105,12 +105,7 @@ pub(crate) fn afterwards(m: &'static M, after: After) {
             let published = unsafe { (c.call)(c.data, m, c.g) };
             if !published {
                 // K3: nobody else knows of it.
-                let guard = m.slot.acquire_if_on();
-                c.g.state.ready();
-                if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
-                    emit::go_unblock(&mut w, Some(m), c.g, emit::At::nowhere());
-                }
-                drop(guard);
+                make_ready(m, c.g);
                 m.must_p().put_next(c.g);
             }
         }

@@ -155,10 +155,7 @@ impl Inside {
             g.state.ready();
         }
         chaos::window();
-        match turn {
-            Turn::Next => queue::submit_next(m, g),
-            Turn::Last => queue::submit_last(m, g),
-        }
+        queue::submit(m, g, turn);
     }
 }
 
@@ -276,10 +273,7 @@ impl Caller {
             (Waiter::Goroutine(g), Caller::Thread(v)) => ready_from_outside(&v.thread.slot, g),
             (Waiter::Goroutine(g), Caller::Machine(m)) => {
                 make_ready(m, g);
-                match turn {
-                    Turn::Next => queue::submit_next(m, g),
-                    Turn::Last => queue::submit_last(m, g),
-                }
+                queue::submit(m, g, turn);
             }
             (Waiter::Goroutine(g), Caller::Monitor(slot)) => ready_from_outside(slot, g),
             (Waiter::Thread(t), _) => t.wake(),
@@ -392,18 +386,7 @@ impl Caller {
 
     /// Waits in `list` unless `done` says, under the list's lock, that there is nothing to wait for.
     pub(crate) fn wait_until(&self, list: &WaitList, reason: Fixed, kind: Kind, done: impl Fn() -> bool) {
-        let node = Node::new(self.waiter());
-        list.lock();
-        if done() {
-            // SAFETY: locked above.
-            unsafe { list.unlock() };
-            return;
-        }
-        // SAFETY: the list is locked; the node stays in place until it is woken, which takes it off first.
-        unsafe { list.push(&node) };
-        let wait = Wait { reason, kind, object: std::ptr::from_ref(list) as usize };
-        // SAFETY: locked above; this is the only unlock on this path.
-        self.wait(&node, wait, || unsafe { list.unlock() });
+        self.wait_until_time(list, None, reason, kind, done);
     }
 
     /// As [`Caller::wait_until`], until `until_ns` on CLOCK_MONOTONIC at most; answers whether the wait ended before.
@@ -415,27 +398,17 @@ impl Caller {
         kind: Kind,
         done: impl Fn() -> bool,
     ) -> bool {
-        if until_ns.is_none() {
-            self.wait_until(list, reason, kind, done);
-            return true;
-        }
-        let ending = Ending::new(self.waiter());
-        let node = Node::of(&ending, 0);
         list.lock();
+        // SAFETY: locked above; called once, on whichever path.
+        let unlock = || unsafe { list.unlock() };
         if done() {
-            // SAFETY: locked above.
-            unsafe { list.unlock() };
+            unlock();
             return true;
         }
-        // SAFETY: the list is locked; the node stays in place until it is taken off, by whoever wakes it or below.
-        unsafe { list.push(&node) };
         let wait = Wait { reason, kind, object: std::ptr::from_ref(list) as usize };
-        // SAFETY: locked above; this is the only unlock on this path.
-        let in_time = self.race(&ending, until_ns, wait, || unsafe { list.unlock() }) != TIME_UP;
-        if !in_time {
-            list.remove(&node);
-        }
-        in_time
+        // SAFETY: the list is locked; the node stays in place until it is taken off, by whoever wakes it or by `leave`.
+        let enlist = |node: &Node| unsafe { list.push(node) };
+        self.wait_in(until_ns, wait, enlist, unlock, |node| list.remove(node)).is_some()
     }
 }
 

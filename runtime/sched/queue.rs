@@ -10,6 +10,7 @@ use crate::sched::counts::GlobalCounts;
 use crate::sched::g::{G, GList};
 use crate::sched::m::M;
 use crate::sched::p::P;
+use crate::sched::park::Turn;
 use crate::sched::state::Status;
 use crate::sched::wake::{wake_searcher, wake_searcher_for_one};
 
@@ -86,6 +87,15 @@ impl GlobalQueue {
         }
         self.len.store(list.gs.len(), Ordering::Relaxed);
         first
+    }
+}
+
+/// A goroutine became runnable, for `turn` on `m`'s P.
+#[inline]
+pub(crate) fn submit(m: &'static M, g: &'static G, turn: Turn) {
+    match turn {
+        Turn::Next => submit_next(m, g),
+        Turn::Last => submit_last(m, g),
     }
 }
 

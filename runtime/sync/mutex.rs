@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use tracer::clock;
 use tracer::record::Fixed;
 
-use crate::prim::spin::RawLock;
+use crate::prim::spin::{RawLock, look_away};
 use crate::sched::SCHED;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::owner::Owner;
@@ -115,15 +115,8 @@ impl Raw {
     #[cold]
     pub(super) fn lock_slow(&self, until_ns: Option<u64>, kind: Kind, object: usize) -> bool {
         // X6
-        if SCHED.gomaxprocs() > 1 {
-            for look in 0..LOOKS {
-                for _ in 0..1 << look {
-                    std::hint::spin_loop();
-                }
-                if self.try_lock() {
-                    return true;
-                }
-            }
+        if SCHED.gomaxprocs() > 1 && look_away(LOOKS, || self.try_lock()) {
+            return true;
         }
         let caller = Caller::here();
         let began = clock::ticks();

@@ -287,22 +287,15 @@ impl WaitList {
 
     /// Wakes everybody who waits if `done`, which runs under the list's lock: nobody can begin to wait between the two.
     pub(crate) fn wake_all_if(&self, turn: Turn, done: impl FnOnce() -> bool) {
-        self.wake(turn, usize::MAX, done);
-    }
-
-    /// Wakes the first `most` who wait if `done`, which runs under the list's lock; answers how many.
-    pub(crate) fn wake(&self, turn: Turn, most: usize, done: impl FnOnce() -> bool) -> usize {
         self.lock.lock();
         let mut taken = Taken::new();
         if done() {
             // SAFETY: the lock is held.
-            taken.take(unsafe { &mut *self.nodes.get() }, most);
+            taken.take(unsafe { &mut *self.nodes.get() }, usize::MAX);
         }
         // SAFETY: locked above.
         unsafe { self.lock.unlock() };
-        let count = taken.len();
         taken.wake(turn);
-        count
     }
 }
 
