@@ -203,7 +203,7 @@ impl<T> Chan<T> {
         unsafe { &mut *self.inner.get() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locked<R>(&self, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
         self.lock.lock();
         // SAFETY: the lock is held.
@@ -214,7 +214,7 @@ impl<T> Chan<T> {
     }
 
     /// As [`Chan::locked`], and notes the caller as this peer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locked_by<R>(&self, peer: &Owner, f: impl FnOnce(&mut Inner<T>) -> R) -> R {
         self.locked(|c| {
             peer.set();

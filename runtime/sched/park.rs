@@ -314,6 +314,7 @@ impl Caller {
     /// Waits in one list, until `until_ns` on CLOCK_MONOTONIC at most. The caller holds the list's lock; `enlist` puts the node
     /// on the list, `publish` lets go of the lock, and `leave` takes it again and the node off, if the time was up. Answers
     /// the node's outcome, or `None` if the time was up.
+    #[inline(always)]
     pub(crate) fn wait_in(
         &self,
         until_ns: Option<u64>,
