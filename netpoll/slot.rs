@@ -141,6 +141,12 @@ impl Slot {
         }
     }
 
+    /// The last one who waited has left without an event. Under the list's lock (S2).
+    pub fn end_wait(&self) {
+        // ORDER: Relaxed; publishes nothing.
+        self.0.fetch_and(!WAITING, Ordering::Relaxed);
+    }
+
     /// An event of the use `sequence` has come. Any -> Ready. `closing`: see S4.
     #[inline]
     pub fn notify(&self, sequence: u32, closing: bool) -> Notified {
@@ -161,7 +167,7 @@ impl Slot {
         }
     }
 
-    /// Whether somebody waits, or did and has left without an event.
+    /// Whether somebody waits.
     pub fn is_waiting(&self) -> bool {
         self.0.load(Ordering::Relaxed) & WAITING != 0
     }
