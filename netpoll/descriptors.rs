@@ -45,6 +45,11 @@ pub struct Descriptor<T> {
 }
 
 impl<T> Descriptor<T> {
+    /// The sequence of this use, which [`Slot::notify`] wants.
+    pub fn sequence(&self) -> u32 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
     /// What to register the socket under, in this use.
     pub fn token(&self) -> usize {
         self.index as usize | (self.sequence.load(Ordering::Relaxed) as usize) << INDEX_BITS
@@ -64,14 +69,15 @@ impl<T: Default> Descriptors<T> {
     /// How many are in use.
     #[inline]
     pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        // ORDER: SeqCst, as the changes: a user may write something, then look here, while somebody takes a place, then reads that.
+        self.used.load(Ordering::SeqCst)
     }
 
     /// Takes a place, whose slots are ready to be tried. It is the caller's until [`Descriptors::put`].
     ///
     /// # Panics
     ///
-    /// When two thousand million are in use.
+    /// When two thousand million are in use (65,536 on systems with 32 bits).
     pub fn take(&'static self) -> &'static Descriptor<T> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let index = free.indices.pop().map_or(free.made, |i| i as usize);
@@ -106,7 +112,7 @@ impl<T: Default> Descriptors<T> {
     }
 
     fn at_or_make(&'static self, index: usize) -> &'static Descriptor<T> {
-        let (chunk, i) = place(index).expect("gort: more sockets than there are places for");
+        let (chunk, i) = place(index).filter(|_| index <= INDEX_MASK).expect("more sockets than there are places for");
         let make = |i| Descriptor {
             read: Slot::new(),
             write: Slot::new(),
@@ -152,7 +158,7 @@ mod tests {
                 expected = (expected.0 + 1, 0);
             }
         }
-        assert_eq!(place(INDEX_MASK), None);
+        assert_eq!(place(FIRST << CHUNKS), None);
     }
 
     #[test]

@@ -23,9 +23,12 @@
 //! - S2: a waiter MUST be where its waker finds it before the waker can look there. (The runtime keeps waiters in a list and calls
 //!   [`Slot::begin_wait`] under the list's lock.) Whoever gets [`Notified::Wake`] MUST wake one of them.
 //! - S3: the sequence belongs to one use of the descriptor. An event of an earlier use finds another sequence and changes
-//!   nothing, so a late event never wakes who waits for the socket that has the place now.
+//!   nothing. (Who was told [`Notified::Wake`] just before may come to the list when the place has another use, and wake
+//!   somebody for nothing: that one finds Nil and waits again.)
 //! - S4: CLOSING is set by an event after which there may be something to find though a try was short: the peer has
 //!   closed, there is an error or urgent data. From then on a short try does not count as the last one ([`Slot::drained`]).
+//!   (Urgent data end a read even after their byte was taken with `MSG_OOB`, and then no event tells of them: whoever does that cannot
+//!   rely on `drained`.)
 //!
 //! # Why no event is lost
 //!
@@ -169,7 +172,8 @@ impl Slot {
 
     /// Whether somebody waits.
     pub fn is_waiting(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & WAITING != 0
+        // ORDER: Acquire; pairs with the Release in notify(): whoever finds that nobody waits any more sees what the notifier did before.
+        self.0.load(Ordering::Acquire) & WAITING != 0
     }
 }
 

@@ -18,7 +18,8 @@ static PLACES: Semaphore = Semaphore::new(LOOKUPS);
 /// What can be turned into socket addresses: std's trait of the same name, for the same types, whose look-ups block the
 /// goroutine and not its processor.
 ///
-/// At most 64 look-ups run at a time, each in a thread of its own; more wait their turn.
+/// At most 64 look-ups run at a time, as [blocking calls](crate::blocking); more wait their turn. They run on the caller's stack: 5 KiB
+/// is what the system's resolver takes by itself, and what modules that it loads want (LDAP and the like) comes on top.
 ///
 /// ```
 /// use rt::net::ToSocketAddrs;

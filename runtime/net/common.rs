@@ -2,7 +2,7 @@
 
 /// What all sockets have. `$std` is the type of std's that wraps the same descriptor.
 macro_rules! socket {
-    ($type:ident, $std:ty) => {
+    ($type:ident, $std:ty, $behaviour:expr) => {
         impl $type {
             /// Another handle to the same socket. Time-outs and deadlines are the socket's, so all handles have the same.
             ///
@@ -13,9 +13,11 @@ macro_rules! socket {
                 Ok($type { handle: self.handle.duplicate() })
             }
 
-            /// Closes the socket, for all handles. Calls that wait, and all later ones, fail with [`Closed`](crate::net::Closed).
+            /// Closes the socket, for all handles. Calls that wait to send, receive or accept, and all later ones, fail with
+            /// [`Closed`](crate::net::Closed).
             ///
-            /// Dropping the last handle closes it, too; this is for when others have handles, or wait.
+            /// Dropping the last handle closes it, too; this is for when others have handles, or wait. The descriptor's number is kept
+            /// until then: from now on it is that of a socket without a peer, which all closed sockets share.
             ///
             /// # Errors
             ///
@@ -44,21 +46,24 @@ macro_rules! socket {
                 self.std().take_error()
             }
 
-            /// Takes over a socket of std's.
+            /// Takes over a socket of std's. From now on it does not block: std's own handles to it, if there are some, will notice.
             ///
             /// # Errors
             ///
             /// When the system refuses to watch it.
             pub fn from_std(std: $std) -> io::Result<$type> {
                 std.set_nonblocking(true)?;
-                Ok($type { handle: Handle::new(std.into())? })
+                let fd = OwnedFd::from(std);
+                let behaviour = $behaviour(&fd);
+                Ok($type { handle: Handle::new(fd, behaviour)? })
             }
 
-            /// The socket as one of std's, which blocks. If there are other handles it is a duplicate (see the [module](crate::net)).
+            /// The socket as one of std's, which blocks.
             ///
             /// # Errors
             ///
-            /// [`Closed`](crate::net::Closed) after `close`; the system's when it has no descriptor for a duplicate.
+            /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if there are other handles (see `try_clone`), whose calls would block their
+            /// threads; [`Closed`](crate::net::Closed) after `close`.
             pub fn into_std(self) -> io::Result<$std> {
                 let std = <$std>::from(self.handle.into_fd()?);
                 std.set_nonblocking(false)?;
@@ -145,15 +150,15 @@ macro_rules! both_limits {
 
 /// `Read` and `Write` on the type and on references to it.
 macro_rules! stream {
-    ($type:ident, $short:expr) => {
+    ($type:ident) => {
         impl Read for &$type {
             #[inline]
             fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                self.handle.read(buf, $short)
+                self.handle.read(buf)
             }
 
             fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-                self.handle.read_vectored(bufs, $short)
+                self.handle.read_vectored(bufs)
             }
         }
 

@@ -40,6 +40,14 @@ pub(crate) fn closed() -> io::Error {
 }
 
 #[cold]
+pub(crate) fn shared() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        "there are other handles to the socket (see try_clone): drop them first",
+    )
+}
+
+#[cold]
 pub(crate) fn deadline_passed() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the deadline has passed")
 }

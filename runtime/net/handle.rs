@@ -2,7 +2,7 @@
 //!
 //! - H1: the descriptor's number stays this socket's until the last handle goes, also after [`Handle::close`]. Otherwise somebody who
 //!   is about to use it, or has borrowed it ([`AsFd`]), would meet whatever file got the number next. `close` puts a socket that
-//!   is connected to nothing in its place; the kernel does that in one step.
+//!   is connected to nothing, and cannot be, in its place; the kernel does that in one step.
 //! - H2: whoever uses the socket holds a handle, if only a borrowed one. So nobody uses it when the last one goes.
 //! - H3: all that ends a wait beside an event (closing, a deadline that moves) is written under the lock of the end's list, or before
 //!   that lock is taken to wake; and whoever is about to wait looks under that lock.
@@ -14,6 +14,7 @@
 //! call, and a `BorrowedFd` is a use that nobody counts.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -23,8 +24,7 @@ use netpoll::{Begin, Slot, SourceFd};
 use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
-use crate::net::error::{closed, deadline_passed, invalid_timeout, would_block};
-use crate::net::sys;
+use crate::net::error::{closed, deadline_passed, invalid_timeout, shared, would_block};
 use crate::sched::g::{Kind, Wait};
 use crate::sched::network::{self, EVENT_AND_MORE, End, Place, SOCKETS};
 use crate::sched::park::{Caller, Inside, Turn};
@@ -40,12 +40,30 @@ pub(crate) enum Direction {
     Write,
 }
 
+/// What is to be known of a kind of socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behaviour {
+    /// A short read has taken everything there was, except after an event that says otherwise: Linux's TCP.
+    Drains,
+    /// Nothing special.
+    Plain,
+    /// A Unix socket: a peer that shuts down its reading half ends a wait for room without an event, and room in the queue of
+    /// another socket is told late. (A short read may end where a message with descriptors does.)
+    Local,
+}
+
+impl Behaviour {
+    /// That of TCP.
+    pub(crate) const TCP: Behaviour =
+        if cfg!(any(target_os = "linux", target_os = "android")) { Behaviour::Drains } else { Behaviour::Plain };
+}
+
 /// A handle. Clones are handles to the same socket.
 pub(crate) struct Handle(&'static Place);
 
 impl Handle {
     /// Takes over a socket, which must not block or is only tried with flags that say so.
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Handle> {
+    pub(crate) fn new(fd: OwnedFd, how: Behaviour) -> io::Result<Handle> {
         let poller = network::poller()?;
         let place = SOCKETS.take();
         if let Err(e) = poller.register(&mut SourceFd(&fd.as_raw_fd()), place.token()) {
@@ -53,7 +71,10 @@ impl Handle {
             return Err(e);
         }
         use std::os::fd::IntoRawFd;
-        place.data.handles.store(1, Ordering::Relaxed);
+        let data = &place.data;
+        data.handles.store(1, Ordering::Relaxed);
+        data.drains.store(how == Behaviour::Drains, Ordering::Relaxed);
+        data.write.is_unreliable.store(how == Behaviour::Local, Ordering::Relaxed);
         place.data.fd.store(fd.into_raw_fd(), Ordering::Relaxed);
         // Nobody may be there to see its events (E2).
         if SCHED.searchers.idle_ps() != 0 && !find::poller_is_occupied() {
@@ -86,26 +107,29 @@ impl Handle {
         self.0.data.closed.load(Ordering::Acquire)
     }
 
-    /// Tries until it works or fails. `attempt` is one system call that does not block (H5); `took_all` says of its result that it left
-    /// nothing behind, where the system promises that.
+    /// Tries until it works or fails. `attempt` is one system call that does not block (H5); `is_short` says of its result that it was
+    /// less than was asked for.
     #[inline]
     pub(crate) fn run<T>(
         &self,
         direction: Direction,
         mut attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
-        took_all: impl Fn(&T) -> bool,
+        is_short: impl Fn(&T) -> bool,
     ) -> io::Result<T> {
         let (slot, end) = self.end(direction);
         // A loop of tries that always work is to give others their turn.
         drop(Inside::enter());
         self.may_try(end)?;
-        let mut waits = Waits { handle: self, direction, until_ns: None, baton: None };
+        let mut waits =
+            Waits { handle: self, direction, until_ns: None, baton: None, pause_ns: PAUSE_NS, tries: false };
         loop {
             let look = slot.look();
-            if look.is_ready() {
+            if look.is_ready() || waits.tries {
                 match attempt(self.fd()) {
+                    // What a socket answers that is connected to nothing means nothing.
+                    Ok(_) if self.is_closed() => return Err(closed()),
                     Ok(value) => {
-                        if took_all(&value) {
+                        if is_short(&value) && self.0.data.drains.load(Ordering::Relaxed) {
                             slot.drained(look);
                         }
                         return Ok(value);
@@ -149,7 +173,33 @@ impl Handle {
     /// Tries once.
     pub(crate) fn try_now<T>(&self, direction: Direction, attempt: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.may_try(self.end(direction).1)?;
-        attempt().map_err(|e| if self.is_closed() { closed() } else { e })
+        drop(Inside::enter());
+        let result = attempt();
+        if self.is_closed() { Err(closed()) } else { result }
+    }
+
+    /// Shuts down one direction or both, and wakes who waits for it: not every kind of socket tells the poller.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if self.is_closed() {
+            return Err(closed());
+        }
+        rustix::net::shutdown(
+            self.fd(),
+            match how {
+                Shutdown::Read => rustix::net::Shutdown::Read,
+                Shutdown::Write => rustix::net::Shutdown::Write,
+                Shutdown::Both => rustix::net::Shutdown::Both,
+            },
+        )?;
+        for (direction, other) in [(Direction::Read, Shutdown::Write), (Direction::Write, Shutdown::Read)] {
+            if how != other {
+                let (slot, _) = self.end(direction);
+                // As an event would. Whoever it finds waiting is woken below, with all others.
+                let _ = slot.notify(self.0.sequence(), true);
+                self.look_again(direction, || {});
+            }
+        }
+        Ok(())
     }
 
     /// Whether calls that cannot go on wait.
@@ -176,10 +226,10 @@ impl Handle {
             // Another process may have the socket too, and keep it in the set.
             let _ = poller.deregister(&mut SourceFd(&fd));
         }
-        replace(fd, nothing);
+        let replaced = replace(fd, nothing);
         self.look_again(Direction::Read, || {});
         self.look_again(Direction::Write, || {});
-        Ok(())
+        replaced
     }
 
     /// Has all who wait look again, after `change`, which is made under the list's lock (H3).
@@ -217,17 +267,27 @@ impl Handle {
         }
     }
 
+    /// What it was made with.
+    pub(crate) fn behaviour(&self) -> Behaviour {
+        let data = &self.0.data;
+        match (data.drains.load(Ordering::Relaxed), data.write.is_unreliable.load(Ordering::Relaxed)) {
+            (true, _) => Behaviour::Drains,
+            (false, true) => Behaviour::Local,
+            (false, false) => Behaviour::Plain,
+        }
+    }
+
     pub(crate) fn set_nonblocking(&self, on: bool) {
         self.0.data.nonblocking.store(on, Ordering::Relaxed);
     }
 
-    /// Gives the socket away. If there are other handles, this is a duplicate of the descriptor.
+    /// Gives the socket away.
     pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
+        if self.0.data.handles.load(Ordering::Acquire) != 1 {
+            return Err(shared());
+        }
         if self.is_closed() {
             return Err(closed());
-        }
-        if self.0.data.handles.load(Ordering::Acquire) != 1 {
-            return self.fd().try_clone_to_owned();
         }
         // The only one, and it is the caller's: nobody makes another.
         let place = self.0;
@@ -272,7 +332,16 @@ struct Waits<'a> {
     /// When the call's own time limit is over, once it has begun to wait.
     until_ns: Option<u64>,
     baton: Option<Baton>,
+    /// How long the next wait takes at most, at an end that is not told of every change.
+    pause_ns: u64,
+    /// The last wait was over for that reason: try, whatever the slot says.
+    tries: bool,
 }
+
+/// How long the first wait takes at an end that is not told of every change; each takes twice as long as the one before, up to
+/// [`PAUSE_MAX_NS`].
+const PAUSE_NS: u64 = 1_000_000;
+const PAUSE_MAX_NS: u64 = 64_000_000;
 
 impl Waits<'_> {
     /// Waits for an event, or for another reason to try again.
@@ -280,6 +349,7 @@ impl Waits<'_> {
     #[inline(never)]
     fn wait(&mut self) -> io::Result<()> {
         let handle = self.handle;
+        self.tries = false;
         if !handle.waits() {
             return Err(would_block());
         }
@@ -292,7 +362,7 @@ impl Waits<'_> {
         if let Caller::Thread(_) = caller {
             // Somebody has to be in the poller.
             drop(caller);
-            run::start_default();
+            run::try_start_default().map_err(io::Error::other)?;
             caller = Caller::here();
         }
         end.waiters.lock();
@@ -314,7 +384,11 @@ impl Waits<'_> {
             unlock();
             return Ok(());
         }
-        let until = match (&caller, until_ns) {
+        let pause_ns = match end.is_unreliable.load(Ordering::Relaxed) {
+            true => mono_ns().saturating_add(self.pause_ns),
+            false => u64::MAX,
+        };
+        let until = match (&caller, until_ns.min(pause_ns)) {
             // A thread that waits for the network is not asleep for good (D1).
             (Caller::Thread(_), ns) => Some(ns),
             (_, u64::MAX) => None,
@@ -332,8 +406,12 @@ impl Waits<'_> {
         };
         match caller.wait_in(until, wait, enlist, unlock, leave) {
             // One baton is enough; and one that went here would enter the runtime a second time.
-            Some(EVENT_AND_MORE) if self.baton.is_none() => self.baton = Some(Baton { end }),
+            Some(EVENT_AND_MORE) if self.baton.is_none() => self.baton = Some(Baton { slot, end }),
             Some(_) => {}
+            None if pause_ns < until_ns => {
+                self.pause_ns = (self.pause_ns * 2).min(PAUSE_MAX_NS);
+                self.tries = true;
+            }
             None => return Err(timed_out()),
         }
         Ok(())
@@ -342,29 +420,31 @@ impl Waits<'_> {
 
 /// Whoever has it wakes the next who waits when it goes (H4).
 struct Baton {
+    slot: &'static Slot,
     end: &'static End,
 }
 
 impl Drop for Baton {
     fn drop(&mut self) {
-        if let Some(waiter) = self.end.take_first() {
+        if let Some(waiter) = self.end.take_first(self.slot) {
             Caller::wake_from_here(waiter);
         }
     }
 }
 
-/// A socket that is connected to nothing: every use of it fails.
+/// A socket whose peer is gone, and that can get no other: reading gives nothing, all else fails.
 fn nothing() -> io::Result<&'static OwnedFd> {
     static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(fd) = NOTHING.get() {
         return Ok(fd);
     }
-    let fd = sys::socket(rustix::net::AddressFamily::UNIX)?;
-    Ok(NOTHING.get_or_init(|| fd))
+    let (fd, _) = std::os::unix::net::UnixStream::pair()?;
+    fd.set_nonblocking(true)?;
+    Ok(NOTHING.get_or_init(|| fd.into()))
 }
 
 /// Puts `with` in the place of `fd`, whose file is closed by it (H1).
-fn replace(fd: RawFd, with: &OwnedFd) {
+fn replace(fd: RawFd, with: &OwnedFd) -> io::Result<()> {
     loop {
         // SAFETY: both numbers are open and ours (H1). What `fd` referred to may be in use by a system call, which keeps the file.
         let replaced = unsafe {
@@ -374,18 +454,19 @@ fn replace(fd: RawFd, with: &OwnedFd) {
             let replaced = libc::dup2(with.as_raw_fd(), fd);
             replaced
         };
-        match replaced {
+        if replaced != -1 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
             // EBUSY: another thread is opening a file just now, for which the kernel has this number in mind.
-            -1 if matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {
-                std::thread::yield_now();
-            }
-            -1 => {
-                // It cannot be for any other reason. Then at least the connection ends.
+            Some(libc::EINTR | libc::EBUSY) => std::thread::yield_now(),
+            _ => {
+                // The limit of numbers was set below this one, or the call is not allowed. At least the connection ends.
                 // SAFETY: a number and a constant.
                 unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
-                return;
+                return Err(error);
             }
-            _ => return,
         }
     }
 }

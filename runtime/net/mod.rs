@@ -42,8 +42,12 @@
 //!
 //! - `try_clone` gives another handle to the same socket, not another descriptor. Time-outs and deadlines are the socket's.
 //! - `set_nonblocking` makes calls fail with `WouldBlock` instead of waiting; it does not change the descriptor's mode.
-//! - `into_std` gives a socket that blocks. If there are other handles it is a duplicate, and since both are one socket to the
-//!   system, accepting and receiving datagrams through the others may then block a thread.
+//! - `into_std` gives a socket that blocks, and wants to have the only handle.
+//! - The descriptor may or may not be in non-blocking mode. A program that changes that, by way of [`AsFd`](std::os::fd::AsFd) or in another
+//!   process, makes accepting and datagrams block a thread; one that receives urgent data by itself (`MSG_OOB`) may find a later read
+//!   waiting although there is something behind the urgent byte.
+//! - A plain thread that has to wait starts the runtime, as [`go`](crate::go) does, with the default configuration: call
+//!   [`run`](crate::run) first if it is to have another one.
 //! - Names are looked up by [`ToSocketAddrs`] of this module.
 
 #[macro_use]

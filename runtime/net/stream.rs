@@ -16,42 +16,22 @@ const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 #[cfg(target_vendor = "apple")]
 const SEND: SendFlags = SendFlags::DONTWAIT;
 
-/// Whether a short read of this kind of socket has taken everything there was, except after an event that says otherwise.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ShortRead {
-    /// Linux's TCP: unless urgent data are in the way, of which the poller tells.
-    TookAll,
-    /// Unix sockets: a read also ends where a message with descriptors does.
-    SaysNothing,
-}
-
-impl ShortRead {
-    /// For TCP.
-    pub(crate) const TCP: ShortRead =
-        if cfg!(any(target_os = "linux", target_os = "android")) { ShortRead::TookAll } else { ShortRead::SaysNothing };
-
-    #[inline]
-    fn took_all(self, n: usize, of: usize) -> bool {
-        self == ShortRead::TookAll && n < of && n != 0
-    }
-}
-
 impl Handle {
     #[inline]
-    pub(crate) fn read(&self, buf: &mut [u8], short: ShortRead) -> io::Result<usize> {
+    pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let of = buf.len();
         if of == 0 {
             return self.run_empty(Direction::Read);
         }
         let attempt = |fd: BorrowedFd<'_>| Ok(rustix::net::recv(fd, &mut *buf, RECV)?.0);
-        self.run(Direction::Read, attempt, |n| short.took_all(*n, of))
+        self.run(Direction::Read, attempt, |n| *n < of)
     }
 
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.run_simply(Direction::Read, |fd| Ok(rustix::net::recv(fd, &mut *buf, RECV | RecvFlags::PEEK)?.0))
     }
 
-    pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>], short: ShortRead) -> io::Result<usize> {
+    pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         // As std: what does not fit into one call is left for the next.
         let most = bufs.len().min(IOV_MAX);
         let bufs = &mut bufs[..most];
@@ -61,7 +41,7 @@ impl Handle {
         }
         let attempt =
             |fd: BorrowedFd<'_>| Ok(rustix::net::recvmsg(fd, bufs, &mut RecvAncillaryBuffer::default(), RECV)?.bytes);
-        self.run(Direction::Read, attempt, |n| short.took_all(*n, of))
+        self.run(Direction::Read, attempt, |n| *n < of)
     }
 
     #[inline]

@@ -9,6 +9,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
+use crate::net::handle::Behaviour;
+
 /// A stream socket that does not block and is not inherited.
 pub(crate) fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -22,6 +24,8 @@ pub(crate) fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
         let fd = rustix::net::socket(family, SocketType::STREAM, None)?;
         rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&fd, true)?;
+        #[cfg(target_vendor = "apple")]
+        sockopt::set_socket_nosigpipe(&fd, true)?;
         Ok(fd)
     }
 }
@@ -60,5 +64,20 @@ pub(crate) fn connected(fd: BorrowedFd<'_>) -> io::Result<()> {
         // It was connected and is not any more: that is told by the first use.
         Err(Errno::INVAL) => Ok(()),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// The behaviour of a socket that is called one of TCP: it may have been made from a descriptor of another kind.
+pub(crate) fn behaviour_of_tcp(fd: &OwnedFd) -> Behaviour {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        let is_tcp = matches!(sockopt::socket_domain(fd), Ok(AddressFamily::INET | AddressFamily::INET6))
+            && matches!(sockopt::socket_protocol(fd), Ok(Some(rustix::net::ipproto::TCP)));
+        if is_tcp { Behaviour::TCP } else { Behaviour::Plain }
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _ = fd;
+        Behaviour::TCP
     }
 }

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::net::addr::{ToSocketAddrs, each_addr};
 use crate::net::error::{connect_timed_out, invalid_timeout};
-use crate::net::handle::{Direction, Handle};
-use crate::net::stream::ShortRead;
+use crate::net::handle::{Behaviour, Direction, Handle};
 use crate::net::sys::{self, Connecting};
 
 /// A TCP connection: std's `TcpStream`, except that it blocks the goroutine and not the thread.
@@ -34,9 +33,9 @@ pub struct TcpStream {
     handle: Handle,
 }
 
-socket!(TcpStream, std::net::TcpStream);
+socket!(TcpStream, std::net::TcpStream, sys::behaviour_of_tcp);
 both_limits!(TcpStream);
-stream!(TcpStream, ShortRead::TCP);
+stream!(TcpStream);
 
 impl TcpStream {
     /// Connects. If there are several addresses they are tried one after the other.
@@ -71,8 +70,8 @@ impl TcpStream {
 
     fn connect_until(addr: &SocketAddr, deadline: Option<Instant>) -> io::Result<TcpStream> {
         let begun = match sys::connect_tcp(addr)? {
-            Connecting::Done(fd) => return Ok(TcpStream { handle: Handle::new(fd)? }),
-            Connecting::Begun(fd) => Handle::new(fd)?,
+            Connecting::Done(fd) => return Ok(TcpStream { handle: Handle::new(fd, Behaviour::TCP)? }),
+            Connecting::Begun(fd) => Handle::new(fd, Behaviour::TCP)?,
         };
         begun.set_deadline(Direction::Write, deadline);
         // The first try comes before any wait: on the machine itself the connection is there already.
@@ -110,7 +109,7 @@ impl TcpStream {
     ///
     /// `NotConnected` when the connection is gone.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.std().shutdown(how)
+        self.handle.shutdown(how)
     }
 
     /// Reads without taking: the next read gives the same bytes. Waits for them if there are none.
@@ -166,7 +165,7 @@ pub struct TcpListener {
     handle: Handle,
 }
 
-socket!(TcpListener, std::net::TcpListener);
+socket!(TcpListener, std::net::TcpListener, sys::behaviour_of_tcp);
 limits!(TcpListener, Read, "accepting", set_deadline, set_timeout, timeout);
 
 impl TcpListener {
@@ -196,7 +195,7 @@ impl TcpListener {
     /// fails again until there are some.)
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (std, addr) = self.handle.run_simply(Direction::Read, |_| self.std().accept())?;
-        Ok((TcpStream { handle: accepted(std.into())? }, addr))
+        Ok((TcpStream { handle: accepted(std.into(), self.handle.behaviour())? }, addr))
     }
 
     /// Connections as they come, without end.
@@ -229,10 +228,10 @@ impl TcpListener {
 }
 
 /// A connection that std has accepted. It blocks; where the calls of streams cannot say that they must not, it has to say so.
-pub(crate) fn accepted(fd: OwnedFd) -> io::Result<Handle> {
+pub(crate) fn accepted(fd: OwnedFd, behaviour: Behaviour) -> io::Result<Handle> {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     rustix::io::ioctl_fionbio(&fd, true)?;
-    Handle::new(fd)
+    Handle::new(fd, behaviour)
 }
 
 /// Connections as they come: see [`TcpListener::incoming`].

@@ -4,11 +4,11 @@ use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::net::addr::{ToSocketAddrs, each_addr};
-use crate::net::handle::{Direction, Handle};
+use crate::net::handle::{Behaviour, Direction, Handle};
 
 /// A UDP socket: std's `UdpSocket`, except that it blocks the goroutine and not the thread.
 ///
@@ -27,7 +27,7 @@ pub struct UdpSocket {
     handle: Handle,
 }
 
-socket!(UdpSocket, std::net::UdpSocket);
+socket!(UdpSocket, std::net::UdpSocket, |_: &OwnedFd| Behaviour::Plain);
 both_limits!(UdpSocket);
 
 impl UdpSocket {
@@ -76,7 +76,7 @@ impl UdpSocket {
     ///
     /// The last attempt's, if there are several addresses; the resolver's; `InvalidInput` if there is none.
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
-        each_addr(addr, |addr| self.std().connect(addr))
+        each_addr(addr, |addr| self.handle.try_now(Direction::Write, || self.std().connect(addr)))
     }
 
     /// Sends a datagram to the peer.

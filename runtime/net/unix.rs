@@ -5,13 +5,12 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::iter::FusedIterator;
 use std::mem::ManuallyDrop;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::net::handle::{Direction, Handle};
-use crate::net::stream::ShortRead;
+use crate::net::handle::{Behaviour, Direction, Handle};
 use crate::net::sys;
 use crate::net::tcp::accepted;
 
@@ -33,9 +32,9 @@ pub struct UnixStream {
     handle: Handle,
 }
 
-socket!(UnixStream, std::os::unix::net::UnixStream);
+socket!(UnixStream, std::os::unix::net::UnixStream, |_: &OwnedFd| Behaviour::Local);
 both_limits!(UnixStream);
-stream!(UnixStream, ShortRead::SaysNothing);
+stream!(UnixStream);
 
 impl UnixStream {
     /// Connects to the socket at `path`. If its queue is full this waits, as a declared blocking call.
@@ -51,7 +50,17 @@ impl UnixStream {
             }
             other => other?,
         };
-        Ok(UnixStream { handle: accepted(std.into())? })
+        Ok(UnixStream { handle: accepted(std.into(), Behaviour::Local)? })
+    }
+
+    /// Connects to a socket by its address, which may be an abstract name. A declared blocking call.
+    ///
+    /// # Errors
+    ///
+    /// As [`UnixStream::connect`].
+    pub fn connect_addr(addr: &SocketAddr) -> io::Result<UnixStream> {
+        let std = crate::blocking(|| std::os::unix::net::UnixStream::connect_addr(addr))?;
+        Ok(UnixStream { handle: accepted(std.into(), Behaviour::Local)? })
     }
 
     /// Two sockets that are connected to each other.
@@ -61,7 +70,10 @@ impl UnixStream {
     /// When the system has no descriptors.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (a, b) = std::os::unix::net::UnixStream::pair()?;
-        Ok((UnixStream { handle: accepted(a.into())? }, UnixStream { handle: accepted(b.into())? }))
+        Ok((
+            UnixStream { handle: accepted(a.into(), Behaviour::Local)? },
+            UnixStream { handle: accepted(b.into(), Behaviour::Local)? },
+        ))
     }
 
     /// The other end's address.
@@ -88,7 +100,7 @@ impl UnixStream {
     ///
     /// `NotConnected` when the connection is gone.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.std().shutdown(how)
+        self.handle.shutdown(how)
     }
 
     /// Reads without taking: the next read gives the same bytes. Waits for them if there are none.
@@ -106,7 +118,7 @@ pub struct UnixListener {
     handle: Handle,
 }
 
-socket!(UnixListener, std::os::unix::net::UnixListener);
+socket!(UnixListener, std::os::unix::net::UnixListener, |_: &OwnedFd| Behaviour::Local);
 limits!(UnixListener, Read, "accepting", set_deadline, set_timeout, timeout);
 
 impl UnixListener {
@@ -119,6 +131,15 @@ impl UnixListener {
         UnixListener::from_std(std::os::unix::net::UnixListener::bind(path)?)
     }
 
+    /// Makes a socket with an address, which may be an abstract name, and listens there.
+    ///
+    /// # Errors
+    ///
+    /// As [`UnixListener::bind`].
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
+        UnixListener::from_std(std::os::unix::net::UnixListener::bind_addr(addr)?)
+    }
+
     /// Waits for a connection and gives it, with the other end's address.
     ///
     /// # Errors
@@ -126,7 +147,7 @@ impl UnixListener {
     /// The system's. The listener goes on after them: call again.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (std, addr) = self.handle.run_simply(Direction::Read, |_| self.std().accept())?;
-        Ok((UnixStream { handle: accepted(std.into())? }, addr))
+        Ok((UnixStream { handle: accepted(std.into(), Behaviour::Local)? }, addr))
     }
 
     /// Connections as they come, without end.
@@ -172,7 +193,7 @@ pub struct UnixDatagram {
     handle: Handle,
 }
 
-socket!(UnixDatagram, std::os::unix::net::UnixDatagram);
+socket!(UnixDatagram, std::os::unix::net::UnixDatagram, |_: &OwnedFd| Behaviour::Local);
 both_limits!(UnixDatagram);
 
 impl UnixDatagram {
@@ -183,6 +204,15 @@ impl UnixDatagram {
     /// The system's, such as `AddrInUse` when there is something at `path`.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
         UnixDatagram::from_std(std::os::unix::net::UnixDatagram::bind(path)?)
+    }
+
+    /// Makes a socket with an address, which may be an abstract name.
+    ///
+    /// # Errors
+    ///
+    /// As [`UnixDatagram::bind`].
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixDatagram> {
+        UnixDatagram::from_std(std::os::unix::net::UnixDatagram::bind_addr(addr)?)
     }
 
     /// A socket without an address.
@@ -210,7 +240,17 @@ impl UnixDatagram {
     ///
     /// The system's.
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
-        self.std().connect(path)
+        let path = path.as_ref();
+        self.handle.try_now(Direction::Write, || self.std().connect(path))
+    }
+
+    /// As [`UnixDatagram::connect`], to an address, which may be an abstract name.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
+        self.handle.try_now(Direction::Write, || self.std().connect_addr(addr))
     }
 
     /// The peer's address.
@@ -249,18 +289,32 @@ impl UnixDatagram {
         self.handle.run_simply(Direction::Read, |_| self.std().recv(buf))
     }
 
-    /// Sends a datagram to the socket at `path`. While that one's queue is full, sends again every now and then: of another socket's
-    /// queue no poller tells.
+    /// Sends a datagram to the socket at `path`. While that one's queue is full, tries again every now and then, at most 5 ms apart: of
+    /// another socket's queue no poller tells. So that late are time-outs, deadlines and `close` seen meanwhile.
     ///
     /// # Errors
     ///
     /// The system's.
     pub fn send_to<P: AsRef<Path>>(&self, buf: &[u8], path: P) -> io::Result<usize> {
         let path = path.as_ref();
+        self.send_patiently(|| self.std().send_to(buf, path))
+    }
+
+    /// As [`UnixDatagram::send_to`], to an address, which may be an abstract name.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
+        self.send_patiently(|| self.std().send_to_addr(buf, addr))
+    }
+
+    /// Sends, again and again while there is no room.
+    fn send_patiently(&self, attempt: impl Fn() -> io::Result<usize>) -> io::Result<usize> {
         let mut pause = Duration::from_micros(50);
         let mut began = None;
         loop {
-            match self.handle.try_now(Direction::Write, || self.std().send_to(buf, path)) {
+            match self.handle.try_now(Direction::Write, &attempt) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.handle.waits() => {}
                 other => return other,
             }
@@ -288,6 +342,6 @@ impl UnixDatagram {
     ///
     /// The system's.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.std().shutdown(how)
+        self.handle.shutdown(how)
     }
 }

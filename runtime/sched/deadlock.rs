@@ -106,6 +106,10 @@ struct Stillness {
 impl Stillness {
     /// `None` if something runs or will run.
     fn look() -> Option<Stillness> {
+        // Before the queues (E4 in network.rs).
+        if network::anybody_waits() {
+            return None;
+        }
         let (asleep, wakes, turns) = (foreign::asleep(), foreign::wakes(), turns());
         let reporters = reporter::sleeping_threads();
         let ms = {
@@ -117,7 +121,7 @@ impl Stillness {
             }
             inner.ms
         };
-        let nothing = !SCHED.has_work() && SCHED.next_timer_ns() == u64::MAX && !network::SOCKETS.any_waiting();
+        let nothing = !SCHED.has_work() && SCHED.next_timer_ns() == u64::MAX;
         nothing.then_some(Stillness { ms, asleep, wakes, reporters, turns })
     }
 }

@@ -11,6 +11,8 @@
 //! - E2: as long as there are sockets and an M is idle, one is in the poller. The seat's protocol (see [`crate::sched::Seat`]) sees to
 //!   it for Ms that go to sleep; whoever leaves the poller, or gives a P to the idle list without going to sleep, looks whether
 //!   anybody is there ([`crate::sched::find::poller_is_watched`]).
+//! - E4: between an event and the readying nobody sees that somebody waits. So who carries what an event brings is counted from before the
+//!   slot is told until after the readying: for the deadlock report, which looks at the slots, then at this count, then at the queues.
 //! - E3: a goroutine is readied by whoever took its node off the list of its end of the socket, under that list's lock (K1).
 
 use std::io;
@@ -18,10 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering}
 
 use netpoll::{Descriptor, Descriptors, Event, Notified, Poller, Slot};
 use parking_lot::Mutex;
+use tracer::clock::mono_ns;
 use tracer::record;
 use tracer::wire::ext::Record;
 
-use crate::prim::coarse;
 use crate::sched::SCHED;
 use crate::sched::emit::{self, At};
 use crate::sched::find::poller_is_occupied;
@@ -53,6 +55,8 @@ pub(crate) struct Socket {
     pub(crate) closed: AtomicBool,
     /// The user wants `WouldBlock` instead of a wait.
     pub(crate) nonblocking: AtomicBool,
+    /// A short read has taken everything there was (see [`Slot::drained`]).
+    pub(crate) drains: AtomicBool,
     pub(crate) read: End,
     pub(crate) write: End,
 }
@@ -64,11 +68,18 @@ pub(crate) struct End {
     pub(crate) deadline_ns: AtomicU64,
     /// How long a wait may take; `u64::MAX` for any time.
     pub(crate) limit_ns: AtomicU64,
+    /// Not every change is told, so who waits tries again now and then.
+    pub(crate) is_unreliable: AtomicBool,
 }
 
 impl Default for End {
     fn default() -> End {
-        End { waiters: WaitList::new(), deadline_ns: AtomicU64::new(u64::MAX), limit_ns: AtomicU64::new(u64::MAX) }
+        End {
+            waiters: WaitList::new(),
+            deadline_ns: AtomicU64::new(u64::MAX),
+            limit_ns: AtomicU64::new(u64::MAX),
+            is_unreliable: AtomicBool::new(false),
+        }
     }
 }
 
@@ -78,9 +89,16 @@ pub(crate) const EVENT: u32 = 1;
 pub(crate) const EVENT_AND_MORE: u32 = 2;
 
 impl End {
-    /// Takes the first who waits off the list, because of an event.
-    pub(crate) fn take_first(&self) -> Option<Waiter> {
-        self.waiters.finish_first(|more| if more { EVENT_AND_MORE } else { EVENT })
+    /// Takes the first who waits off the list, because of an event. `slot` is this end's.
+    #[inline]
+    pub(crate) fn take_first(&self, slot: &Slot) -> Option<Waiter> {
+        let last = || {
+            // Said by somebody who came after the event, and was woken by hand.
+            if slot.is_waiting() {
+                slot.end_wait();
+            }
+        };
+        self.waiters.finish_first(|more| if more { EVENT_AND_MORE } else { EVENT }, last)
     }
 }
 
@@ -97,15 +115,34 @@ pub(crate) fn poller() -> io::Result<&'static Poller> {
     Ok(SCHED.poller())
 }
 
-/// When somebody last looked, by the coarse clock.
+/// When somebody last looked, on CLOCK_MONOTONIC.
 static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What a look has brought.
+/// How many carry what events have brought (E4).
+static CARRIERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether somebody waits for a socket, or is on the way from there to a queue (E4).
+pub(crate) fn anybody_waits() -> bool {
+    SOCKETS.any_waiting() || CARRIERS.load(Ordering::SeqCst) != 0
+}
+
+/// What a look has brought. To be readied.
 #[derive(Default)]
 pub(crate) struct Brought {
     /// They wait, and nobody else will ready them (E3).
     gs: GList,
     events: u64,
+    /// Counted in [`CARRIERS`].
+    carries: bool,
+}
+
+impl Drop for Brought {
+    fn drop(&mut self) {
+        debug_assert!(self.gs.is_empty());
+        if self.carries {
+            CARRIERS.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Brought {
@@ -118,6 +155,10 @@ impl Brought {
     pub(crate) fn event(&mut self, event: Event) {
         let Some((d, sequence)) = SOCKETS.find(event.token) else { return };
         self.events += 1;
+        if !self.carries {
+            self.carries = true;
+            CARRIERS.fetch_add(1, Ordering::SeqCst);
+        }
         if event.readable {
             self.end(&d.read, &d.data.read, sequence, event.closing);
         }
@@ -129,7 +170,7 @@ impl Brought {
     #[inline]
     fn end(&mut self, slot: &Slot, end: &End, sequence: u32, closing: bool) {
         if slot.notify(sequence, closing) == Notified::Wake {
-            match end.take_first() {
+            match end.take_first(slot) {
                 Some(Waiter::Goroutine(g)) => self.gs.push_back(g),
                 Some(Waiter::Thread(t)) => t.wake(),
                 // It has left meanwhile.
@@ -138,13 +179,8 @@ impl Brought {
         }
     }
 
-    fn record(&self, m: &M, slept: bool) {
-        if let Some(guard) = m.slot.acquire_if_on()
-            && let Some(mut w) = guard.writer()
-        {
-            let goroutines = self.gs.len() as u64;
-            w.extension(Record::Netpoll { events: self.events, goroutines, slept: u64::from(slept) });
-        }
+    fn record(&self, slept: bool) -> Record {
+        Record::Netpoll { events: self.events, goroutines: self.gs.len() as u64, slept: u64::from(slept) }
     }
 
     /// Readies them onto the P of `m`. Its own search comes next.
@@ -152,7 +188,11 @@ impl Brought {
         if self.gs.is_empty() {
             return;
         }
-        self.record(m, slept);
+        if let Some(guard) = m.slot.acquire_if_on()
+            && let Some(mut w) = guard.writer()
+        {
+            w.extension(self.record(slept));
+        }
         let p = m.must_p();
         let more = self.gs.len() > 1 || p.has_own_work();
         while let Some(g) = self.gs.pop_front() {
@@ -168,6 +208,9 @@ impl Brought {
     pub(crate) fn ready_anywhere(mut self, slot: &'static record::Slot, m: Option<&'static M>) {
         if self.gs.is_empty() {
             return;
+        }
+        if let Some(mut w) = slot.acquire().writer() {
+            w.extension(self.record(m.is_some()));
         }
         let mut ready = GList::new();
         while let Some(g) = self.gs.pop_front() {
@@ -206,7 +249,7 @@ pub(crate) fn look(m: &'static M) -> bool {
 /// As [`look`], by an M that has other work: not too often.
 #[cold]
 pub(crate) fn look_now_and_then(m: &'static M) {
-    if coarse::now_ns().saturating_sub(LOOKED_NS.load(Ordering::Relaxed)) >= PASSING_NS {
+    if mono_ns().saturating_sub(LOOKED_NS.load(Ordering::Relaxed)) >= PASSING_NS {
         look(m);
     }
 }
@@ -219,7 +262,7 @@ pub(crate) fn look_from_outside(slot: &'static record::Slot, now: u64) {
 }
 
 fn poll() -> Brought {
-    LOOKED_NS.store(coarse::now_ns(), Ordering::Relaxed);
+    looked();
     let mut brought = Brought::default();
     // An error would come again where somebody waits, and is told there.
     let _ = SCHED.poller().poll(|event| brought.event(event));
@@ -228,5 +271,5 @@ fn poll() -> Brought {
 
 /// Somebody has just looked, or slept there.
 pub(crate) fn looked() {
-    LOOKED_NS.store(coarse::now_ns(), Ordering::Relaxed);
+    LOOKED_NS.store(mono_ns(), Ordering::Relaxed);
 }

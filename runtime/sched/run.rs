@@ -261,11 +261,14 @@ pub fn set_gomaxprocs(n: usize) -> usize {
 
 /// Starts the runtime with the default configuration, for a thread that spawns without `run`.
 pub(crate) fn start_default() {
-    if STARTED.get().is_none()
-        && let Err(e) = Config::new().start()
-    {
+    if let Err(e) = try_start_default() {
         panic!("cannot start the runtime: {e}");
     }
+}
+
+/// As [`start_default`], for somebody who can say why it did not work.
+pub(crate) fn try_start_default() -> Result<(), String> {
+    if STARTED.get().is_some() { Ok(()) } else { Config::new().start() }
 }
 
 fn procs_from_environment() -> Result<usize, String> {

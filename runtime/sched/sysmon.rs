@@ -134,6 +134,8 @@ fn woken() {
 /// Wakes a searcher for what ought to have woken one: work beside an idle P, a timer that is long due. (Where threads run
 /// out, nobody could be woken at the time.) What is due for longer still, with nobody there to see to it, it does itself.
 fn backstop(now: u64) {
+    // While all Ms are in plain code nobody else does.
+    network::look_from_outside(slot(), now);
     if chaos::one_in(1) && SCHED.inner.lock().refused == 0 {
         // Under chaos a wake-up that is lost is to show.
         return;
@@ -141,7 +143,6 @@ fn backstop(now: u64) {
     if SCHED.next_timer_ns() < now.saturating_sub(OUTSIDE_NS) {
         run_timers_from_outside(slot(), now);
     }
-    network::look_from_outside(slot(), now);
     if SCHED.searchers.idle_ps() != 0 && (SCHED.has_work() || SCHED.next_timer_ns() < now.saturating_sub(1_000_000)) {
         wake_searcher();
     }

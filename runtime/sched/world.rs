@@ -22,7 +22,7 @@ use crate::prim::chaos;
 use crate::sched::SCHED;
 use crate::sched::border::Visit;
 use crate::sched::counts::{STOPPED, STOPPING};
-use crate::sched::find::timer_is_due;
+use crate::sched::find::{poller_is_watched, timer_is_due};
 use crate::sched::m::M;
 use crate::sched::p::P;
 use crate::sched::park::Inside;
@@ -113,7 +113,8 @@ impl Drop for Stopped {
             }
         }
         // Whoever submitted meanwhile, and the M that waits for timers, found no idle P to be had.
-        if SCHED.has_work() || timer_is_due() {
+        // And those who left the poller's seat could wake nobody for it.
+        if SCHED.has_work() || timer_is_due() || !poller_is_watched() {
             wake_searcher();
         }
     }

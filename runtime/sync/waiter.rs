@@ -284,14 +284,18 @@ impl WaitList {
     }
 
     /// Takes the first who waits off the list and ends the wait, with an outcome that may depend on whether more wait; answers whom
-    /// to wake with [`Caller::wake`].
+    /// to wake with [`Caller::wake`]. If nobody is left `last` is called, under the lock.
     #[inline]
-    pub(crate) fn finish_first(&self, outcome: impl FnOnce(bool) -> u32) -> Option<Waiter> {
+    pub(crate) fn finish_first(&self, outcome: impl FnOnce(bool) -> u32, last: impl FnOnce()) -> Option<Waiter> {
         self.lock.lock();
         // SAFETY: the lock is held, and let go of once.
         unsafe {
             let nodes = &mut *self.nodes.get();
-            let waiter = nodes.pop_front().map(|node| {
+            let node = nodes.pop_front();
+            if nodes.is_empty() {
+                last();
+            }
+            let waiter = node.map(|node| {
                 node.outcome.set(outcome(!nodes.is_empty()));
                 node.finish()
             });
