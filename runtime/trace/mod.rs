@@ -12,6 +12,7 @@
 //!
 //! `RT_TRACE=FILE` in the environment traces a whole [`run`](crate::run) without a change to the program.
 
+mod annotate;
 mod flight;
 
 use std::any::TypeId;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracer::record::{self, Subscriber};
 
+pub use annotate::{Region, Task, log, region, with_region};
 pub use flight::{FlightRecorder, SnapshotError};
 pub use tracer::record::{Stats, StreamError};
 

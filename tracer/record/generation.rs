@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::clock::Snapshot;
 use crate::record::batch::Batch;
 use crate::record::sink::{Message, SINK};
-use crate::record::{start, strings, tables};
+use crate::record::{names, start, strings, tables};
 use crate::symbol::{self, Symbolizer};
 use crate::wire::{Ev, MAX_FRAMES, NO_M, cut_string, ext};
 
@@ -91,7 +91,8 @@ impl Generation {
         SINK.release_records(&records);
         a.bytes.shrink_to_fit();
         let Snapshot { ticks, mono_ns, .. } = close.snapshot;
-        let took = u128::from(ticks.saturating_sub(close.opened_at)) * 1_000_000_000 / u128::from(close.ticks_per_second);
+        let took =
+            u128::from(ticks.saturating_sub(close.opened_at)) * 1_000_000_000 / u128::from(close.ticks_per_second);
         let t = tables(close.r#gen);
         Generation {
             bytes: a.bytes,
@@ -105,7 +106,10 @@ impl Generation {
 
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generation").field("number", &self.number).field("bytes", &self.bytes.len()).finish_non_exhaustive()
+        f.debug_struct("Generation")
+            .field("number", &self.number)
+            .field("bytes", &self.bytes.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -187,6 +191,7 @@ impl Assembly<'_> {
             put(id, s.as_bytes());
         }
         tables(r#gen).strings.for_each(|id, s| put(strings::dynamic_id(id), s));
+        names::for_each(|id, s| put(id, s.as_bytes()));
         for (s, &id) in &names.ids {
             put(id, cut_string(s).as_bytes());
         }

@@ -20,6 +20,8 @@ pub mod gate;
 #[cfg(not(loom))]
 mod generation;
 #[cfg(not(loom))]
+mod names;
+#[cfg(not(loom))]
 mod recorder;
 #[cfg(not(loom))]
 mod session;
@@ -37,24 +39,26 @@ mod strings;
 mod table;
 
 #[cfg(not(loom))]
-pub(crate) use session::{GENERATION, tables};
+pub use generation::{Generation, symbolizer};
+#[cfg(not(loom))]
+pub use names::{NAMES_MAX, Name};
+#[cfg(not(loom))]
+pub use recorder::Ring;
 #[cfg(not(loom))]
 pub use session::{
     End, NotedStatus, Stats, StreamError, attach, begin, close, enabled, fresh_bytes, generation, may_publish,
     noted_stack, opened_at, publish, register, threads,
 };
 #[cfg(not(loom))]
-pub use generation::{Generation, symbolizer};
-#[cfg(not(loom))]
-pub use recorder::Ring;
+pub(crate) use session::{GENERATION, tables};
 #[cfg(not(loom))]
 pub use sink::{PENDING_BYTES_MAX, Subscriber};
-#[cfg(not(loom))]
-pub use stream::Stream;
 #[cfg(not(loom))]
 pub use slot::{Guard, Slot, Writer, thread_id};
 #[cfg(not(loom))]
 pub use start::Start;
 pub use status::ResourceState;
+#[cfg(not(loom))]
+pub use stream::Stream;
 #[cfg(not(loom))]
 pub use strings::Fixed;
