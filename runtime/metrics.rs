@@ -439,7 +439,7 @@ fn live() -> u64 {
 fn threads() -> u64 {
     let ms = SCHED.inner.lock().ms as u64;
     // Sysmon, once the runtime has started, and the tracer's reader.
-    ms + u64::from(ms > 0) + u64::from(tracer::record::reader_thread().is_some())
+    ms + u64::from(ms > 0) + tracer::record::threads().len() as u64
 }
 
 fn seconds<'a>(all: impl IntoIterator<Item = &'a Durations>) -> Value {

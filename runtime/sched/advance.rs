@@ -2,8 +2,10 @@
 //! next.
 //!
 //! ```text
-//!   start    begin(sink)  stop the world  publish(first)  [ProcsChange, STWBegin]  start the world  [STWEnd]
+//!   start    begin()  stop the world  publish(first)  [ProcsChange, STWBegin]  start the world  [STWEnd]
 //!   advance  every P has a status  census of goroutines  publish(next)  [ProcsChange]  close(old)
+//!   attach   start, if tracing is off, or else advance; the subscriber gets the generation that begins then
+//!   detach   advance, or stop if it is the last subscriber; the generation that ends then is the last one it gets
 //!   procs    stop the world  [STWBegin]  resize  [ProcsChange]  start the world  [STWEnd]
 //!   stop     every P has a status  census of goroutines  publish(0)                    close(old, last)
 //! ```
@@ -14,20 +16,21 @@
 //!   since, so the note is true.
 //! - V5: GOMAXPROCS changes between advances, by the advancer. So the Ps that a census names are those that there are when it is over.
 //! - V3: a goroutine that is Idle is not announced yet: whoever announces it does so in a later guard, and names it then.
+//! - V6: a session lasts from the first subscriber to the last. The next one begins when the reader of the last one is through.
 //! - V4: a start needs a stopped world, because an M with a P does not announce itself while tracing is off. Otherwise a
 //!   move that was made under "off" could fall after the first event that names its goroutine.
 //!
 //! The advancer runs as a goroutine because ProcsChange and STW events need one (T8). Requests come from any thread and
 //! travel through [`submit`]; sysmon reminds it once a second.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracer::clock::mono_ns;
-use tracer::record::{self, Fixed, NotedStatus, Stats, StreamError};
+use tracer::record::{self, End, Fixed, NotedStatus, Subscriber};
 use tracer::unwind::{Cache, Regs};
 use tracer::wire::{GoStatus, NO_M};
 
@@ -54,25 +57,29 @@ pub(crate) struct Reply<T> {
 }
 
 impl<T> Reply<T> {
-    fn new() -> Arc<Reply<T>> {
+    pub(crate) fn new() -> Arc<Reply<T>> {
         Arc::new(Reply { value: Mutex::new(None), done: AtomicBool::new(false), waiters: WaitList::new() })
     }
 
-    fn set(&self, value: T) {
+    pub(crate) fn set(&self, value: T) {
         *self.value.lock() = Some(value);
         self.done.store(true, Ordering::SeqCst);
         self.waiters.wake_all(Turn::Next);
     }
 
-    fn wait(&self) -> T {
+    pub(crate) fn wait(&self) -> T {
         Caller::here().wait_until(&self.waiters, Fixed::Sync, Kind::Trace, || self.done.load(Ordering::SeqCst));
         self.value.lock().take().expect("a reply is taken once")
     }
 }
 
 enum Request {
-    Start(Box<dyn Write + Send>, Arc<Reply<io::Result<()>>>, Arc<Reply<Result<Stats, StreamError>>>),
-    Stop(Arc<Reply<()>>),
+    /// A new subscriber. The answer is its number.
+    Attach(Subscriber, Arc<Reply<io::Result<u64>>>),
+    /// The subscriber with this number has enough. The answer comes when it has got its last generation.
+    Detach(u64, Arc<Reply<()>>),
+    /// The generation is to end now. The answer comes when all subscribers have got it.
+    Flush(Arc<Reply<()>>),
     /// GOMAXPROCS, and where it is asked for: in the frame of a function that waits for the reply.
     Procs(usize, Option<At>, Arc<Reply<usize>>),
 }
@@ -100,31 +107,36 @@ fn nudge() {
     }
 }
 
-/// Starts a session; returns when events are recorded. The second reply comes when the stream has ended.
-pub(crate) fn start(out: Box<dyn Write + Send>) -> io::Result<Arc<Reply<Result<Stats, StreamError>>>> {
-    let (started, ended) = (Reply::new(), Reply::new());
-    INBOX.requests.lock().push(Request::Start(out, started.clone(), ended.clone()));
+/// Hands a request over and waits for its answer.
+fn ask<T>(request: impl FnOnce(Arc<Reply<T>>) -> Request) -> T {
+    let reply = Reply::new();
+    INBOX.requests.lock().push(request(reply.clone()));
     nudge();
-    started.wait()?;
-    Ok(ended)
+    reply.wait()
 }
 
-/// Ends the session, and waits for its stream.
-pub(crate) fn stop(ended: &Reply<Result<Stats, StreamError>>) -> Result<Stats, StreamError> {
-    let stopped = Reply::new();
-    INBOX.requests.lock().push(Request::Stop(stopped.clone()));
-    nudge();
-    stopped.wait();
-    ended.wait()
+/// Adds a subscriber; returns when events are recorded for it. Answers its number.
+pub(crate) fn attach(subscriber: Subscriber) -> io::Result<u64> {
+    ask(|reply| Request::Attach(subscriber, reply))
+}
+
+/// Takes a subscriber off; returns when it has got its last generation.
+pub(crate) fn detach(number: u64) {
+    ask(|reply| Request::Detach(number, reply));
+}
+
+/// Ends the present generation; returns when all subscribers have got it.
+pub(crate) fn flush() {
+    ask(Request::Flush);
 }
 
 /// Makes GOMAXPROCS `n`, and gives what it was. `at` is in the caller's frame.
 pub(crate) fn set_gomaxprocs(n: usize, at: Option<At>) -> usize {
-    let done = Reply::new();
-    INBOX.requests.lock().push(Request::Procs(n, at, done.clone()));
-    nudge();
-    done.wait()
+    ask(|reply| Request::Procs(n, at, reply))
 }
+
+/// Generations are to end at this many bytes at the latest: [`GENERATION_BYTES`], or less for a small flight recorder.
+static BYTES_MAX: AtomicU64 = AtomicU64::new(GENERATION_BYTES);
 
 /// Sysmon's look: reminds the advancer when the generation is old or large. `now` is CLOCK_MONOTONIC.
 pub(crate) fn remind(now_ns: u64) {
@@ -134,7 +146,7 @@ pub(crate) fn remind(now_ns: u64) {
         return;
     }
     let old = now_ns.saturating_sub(BEGAN_NS.load(Ordering::Relaxed)) >= GENERATION_NS;
-    if old || record::fresh_bytes() >= GENERATION_BYTES {
+    if old || record::fresh_bytes() >= BYTES_MAX.load(Ordering::Relaxed) {
         INBOX.due.store(true, Ordering::SeqCst);
         let waiting = INBOX.waiting.lock().take();
         if let Some(g) = waiting {
@@ -146,19 +158,29 @@ pub(crate) fn remind(now_ns: u64) {
 /// The advancer's life.
 pub(crate) fn main() {
     let mut cache = Cache::new();
+    let mut session = Session::default();
     loop {
         let request = {
             let mut requests = INBOX.requests.lock();
             if requests.is_empty() { None } else { Some(requests.remove(0)) }
         };
         match request {
-            Some(Request::Start(out, started, ended)) => started.set(begin(out, ended)),
-            Some(Request::Stop(stopped)) => {
-                advance(true, &mut cache);
-                stopped.set(());
-            }
+            Some(Request::Attach(subscriber, reply)) => reply.set(session.attach(subscriber, &mut cache)),
+            Some(Request::Detach(number, reply)) => session.detach(number, reply, &mut cache),
+            Some(Request::Flush(reply)) => match record::enabled() {
+                true => {
+                    wait_for_tables();
+                    advance(End { then: vec![Box::new(move || reply.set(()))], ..End::default() }, &mut cache);
+                }
+                false => reply.set(()),
+            },
             Some(Request::Procs(n, at, done)) => done.set(resize(n, at)),
-            None if INBOX.due.swap(false, Ordering::SeqCst) => advance(false, &mut cache),
+            None if INBOX.due.swap(false, Ordering::SeqCst) => {
+                // Off by now; or the reader is behind, and the generation grows until it has caught up.
+                if record::enabled() && record::may_publish(record::generation() + 1) {
+                    advance(End::default(), &mut cache);
+                }
+            }
             None => wait(),
         }
     }
@@ -180,8 +202,73 @@ fn wait() {
     });
 }
 
-fn begin(out: Box<dyn Write + Send>, ended: Arc<Reply<Result<Stats, StreamError>>>) -> io::Result<()> {
-    let first = record::begin(out, move |result| ended.set(result))?;
+/// Who gets what is recorded.
+#[derive(Default)]
+struct Session {
+    /// The numbers of the subscribers, and at how many bytes a generation is to end for their sake.
+    subscribers: Vec<(u64, u64)>,
+    /// Set when the reader of the last session is through (V6).
+    ending: Option<Arc<Reply<()>>>,
+}
+
+/// So many generations a flight recorder is to have room for.
+const RING_GENERATIONS: u64 = 8;
+
+impl Session {
+    fn attach(&mut self, subscriber: Subscriber, cache: &mut Cache) -> io::Result<u64> {
+        let bytes = match &subscriber {
+            Subscriber::Stream(_) => GENERATION_BYTES,
+            Subscriber::Ring(ring) => (ring.max_bytes() as u64 / RING_GENERATIONS).clamp(1 << 16, GENERATION_BYTES),
+        };
+        if self.subscribers.is_empty() {
+            if let Some(ending) = self.ending.take() {
+                ending.wait();
+            }
+            begin()?;
+        } else {
+            wait_for_tables();
+            advance(End::default(), cache);
+        }
+        let number = record::attach(subscriber, record::generation());
+        self.subscribers.push((number, bytes));
+        self.set_bytes_max();
+        Ok(number)
+    }
+
+    fn detach(&mut self, number: u64, reply: Arc<Reply<()>>, cache: &mut Cache) {
+        let before = self.subscribers.len();
+        self.subscribers.retain(|s| s.0 != number);
+        if self.subscribers.len() == before {
+            return reply.set(());
+        }
+        self.set_bytes_max();
+        let last = self.subscribers.is_empty();
+        let mut then: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || reply.set(()))];
+        if last {
+            let through = Reply::new();
+            self.ending = Some(through.clone());
+            then.push(Box::new(move || through.set(())));
+        } else {
+            wait_for_tables();
+        }
+        advance(End { detach: vec![number], then, last }, cache);
+    }
+
+    fn set_bytes_max(&self) {
+        let least = self.subscribers.iter().map(|s| s.1).min().unwrap_or(GENERATION_BYTES);
+        BYTES_MAX.store(least, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the next generation may begin: the one before the present one is being put together.
+fn wait_for_tables() {
+    while !record::may_publish(record::generation() + 1) {
+        crate::time::sleep(Duration::from_micros(200));
+    }
+}
+
+fn begin() -> io::Result<()> {
+    let first = record::begin()?;
     // Both take a while the first time; a stopped world is no place for that.
     tracer::unwind::method();
     tracer::clock::ticks_per_second();
@@ -237,12 +324,10 @@ fn resize(n: usize, at: Option<At>) -> usize {
     old
 }
 
-fn advance(stop: bool, cache: &mut Cache) {
+/// Ends the present generation. The next one may begin, or the session ends with this one.
+fn advance(end: End, cache: &mut Cache) {
     let r#gen = record::generation();
-    if r#gen == 0 || !(stop || record::may_publish(r#gen + 1)) {
-        // Off already; or the stream is behind, and the generation grows until it has caught up.
-        return;
-    }
+    assert!(r#gen != 0, "a generation ends while tracing is off");
     let opened_at = record::opened_at();
     let inside = Inside::enter().expect("the advancer is a goroutine");
     name_ps(&inside, r#gen);
@@ -250,7 +335,7 @@ fn advance(stop: bool, cache: &mut Cache) {
     let noted = census(&inside, &still, r#gen, cache);
     // The census gave others a turn now and then, and this goroutine may be elsewhere: name where it is now.
     name_ps(&inside, r#gen);
-    let next = if stop { 0 } else { r#gen + 1 };
+    let next = if end.last { 0 } else { r#gen + 1 };
     BEGAN_NS.store(mono_ns(), Ordering::Relaxed);
     record::publish(next, std::thread::yield_now);
     let m = inside.m();
@@ -262,7 +347,7 @@ fn advance(stop: bool, cache: &mut Cache) {
         noted.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
     drop(still);
     // SAFETY: publish() has returned; there is one advancer.
-    unsafe { record::close(r#gen, opened_at, &missing, stop) };
+    unsafe { record::close(r#gen, opened_at, &missing, end) };
 }
 
 /// Sees to it that every P, and what runs on it, was named in `r#gen` (V1).

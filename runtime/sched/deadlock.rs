@@ -1,7 +1,7 @@
 //! "all goroutines are asleep": nothing runs, nothing will.
 //!
 //! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, nobody waits for a socket, and every thread of the process is
-//!   accounted for: Ms that sleep, sysmon, the sleeping reporter, the tracer's reader, and threads that wait in a primitive of ours. Any other
+//!   accounted for: Ms that sleep, sysmon, the sleeping reporter, the tracer's threads, and threads that wait in a primitive of ours. Any other
 //!   thread could still send, so then there is no report.
 //! - D2: it must look the same for [`SETTLE_NS`], with no goroutine of the program's resumed meanwhile: a thread that was woken counts as
 //!   awake from the wake-up on, but a goroutine that hands over to a thread may be seen between the two.
@@ -83,9 +83,9 @@ fn is_deadlock(quiet_ns: u64) -> bool {
         return false;
     }
     let Some(before) = Stillness::look() else { return false };
-    // The tracer's reader, which wakes nobody (see above). If it waits in a primitive of ours it is among those already.
-    let reader = tracer::record::reader_thread().is_some_and(|tid| !foreign::is_asleep(tid));
-    let ours = before.ms + 1 + usize::from(reader) + before.asleep + before.reporters;
+    // The tracer's threads, which wake nobody (see above). One that waits in a primitive of ours is among those already.
+    let tracers = tracer::record::threads().into_iter().filter(|tid| !foreign::is_asleep(*tid)).count();
+    let ours = before.ms + 1 + tracers + before.asleep + before.reporters;
     threads().is_some_and(|n| n == ours) && Stillness::look() == Some(before)
 }
 

@@ -6,7 +6,7 @@
 
 use std::panic::Location;
 
-use tracer::record::{Fixed, Start, Writer};
+use tracer::record::{Fixed, Name, Start, Writer};
 use tracer::unwind::Regs;
 use tracer::wire::ext::{Cause, Record};
 use tracer::wire::{Ev, GoStatus, NO_M, ProcStatus};
@@ -251,6 +251,32 @@ pub(crate) fn stw_end(w: &mut Writer<'_>, m: &M) {
 /// `thief` took `count` goroutines from `victim`'s queue.
 pub(crate) fn steal(w: &mut Writer<'_>, thief: &P, victim: &P, count: usize) {
     w.extension(Record::Steal { thief_p: u64::from(thief.id), victim_p: u64::from(victim.id), count: count as u64 });
+}
+
+/// What the program says itself, by way of `rt::trace`.
+#[derive(Clone, Copy)]
+pub(crate) enum Note<'a> {
+    TaskBegin { task: u64, parent: u64, name: Name },
+    TaskEnd { task: u64 },
+    RegionBegin { task: u64, name: Name },
+    RegionEnd { task: u64, name: Name },
+    Log { task: u64, category: Name, message: &'a str },
+}
+
+/// M's goroutine says something.
+pub(crate) fn note(w: &mut Writer<'_>, m: &M, note: Note<'_>, at: At) {
+    context(w, m);
+    let stack = at.id(w);
+    match note {
+        Note::TaskBegin { task, parent, name } => w.event(Ev::UserTaskBegin, &[task, parent, name.id(), stack]),
+        Note::TaskEnd { task } => w.event(Ev::UserTaskEnd, &[task, stack]),
+        Note::RegionBegin { task, name } => w.event(Ev::UserRegionBegin, &[task, name.id(), stack]),
+        Note::RegionEnd { task, name } => w.event(Ev::UserRegionEnd, &[task, name.id(), stack]),
+        Note::Log { task, category, message } => {
+            let message = w.string(message);
+            w.event(Ev::UserLog, &[task, category.id(), message, stack]);
+        }
+    }
 }
 
 /// `p` has no M, and cannot get one before this is written.

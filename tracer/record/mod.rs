@@ -1,8 +1,8 @@
 //! Recording: the half of the tracer that is always in the program.
 //!
 //! ```text
-//!   thread --Guard--> Slot.batch[gen % 2] --full--> Sink --reader thread--> stream
-//!                     tables[gen % 2] (stacks, strings) ----------^
+//!   thread --Guard--> Slot.batch[gen % 2] --full--> Sink --reader thread--> Generation --> Stream (a thread each)
+//!                     tables[gen % 2] (stacks, strings) ----------^                    \--> Ring
 //! ```
 //!
 //! A thread opens its [gate], which tells it the generation; it changes a state and appends the event that says
@@ -18,6 +18,12 @@ mod arena;
 mod batch;
 pub mod gate;
 #[cfg(not(loom))]
+mod generation;
+#[cfg(not(loom))]
+mod names;
+#[cfg(not(loom))]
+mod recorder;
+#[cfg(not(loom))]
 mod session;
 #[cfg(not(loom))]
 mod sink;
@@ -27,22 +33,32 @@ mod slot;
 mod start;
 mod status;
 #[cfg(not(loom))]
+mod stream;
+#[cfg(not(loom))]
 mod strings;
 mod table;
 
 #[cfg(not(loom))]
-pub(crate) use session::{GENERATION, tables};
+pub use generation::{Generation, symbolizer};
+#[cfg(not(loom))]
+pub use names::{NAMES_MAX, Name};
+#[cfg(not(loom))]
+pub use recorder::Ring;
 #[cfg(not(loom))]
 pub use session::{
-    NotedStatus, Stats, StreamError, begin, close, enabled, fresh_bytes, generation, may_publish, noted_stack,
-    opened_at, publish, reader_thread, register,
+    End, NotedStatus, Stats, StreamError, attach, begin, close, enabled, fresh_bytes, generation, may_publish,
+    noted_stack, opened_at, publish, register, threads,
 };
 #[cfg(not(loom))]
-pub use sink::{PENDING_BYTES_MAX, symbolizer};
+pub(crate) use session::{GENERATION, tables};
+#[cfg(not(loom))]
+pub use sink::{PENDING_BYTES_MAX, Subscriber};
 #[cfg(not(loom))]
 pub use slot::{Guard, Slot, Writer, thread_id};
 #[cfg(not(loom))]
 pub use start::Start;
 pub use status::ResourceState;
+#[cfg(not(loom))]
+pub use stream::Stream;
 #[cfg(not(loom))]
 pub use strings::Fixed;

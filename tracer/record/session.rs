@@ -3,7 +3,7 @@
 //! See the [module](super) for how they fit together; the order of the calls is the runtime's advancer's.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use crate::clock;
 use crate::record::batch::Batch;
-use crate::record::sink::{Close, SINK};
+use crate::record::generation::Close;
+use crate::record::sink::{SINK, Subscriber, Threads};
 use crate::record::slot::Slot;
 use crate::record::{gate, table};
 use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M};
@@ -136,9 +137,9 @@ pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// The kernel's id of the reader thread while there is one, for whoever counts the process's threads.
-pub fn reader_thread() -> Option<u64> {
-    SINK.reader()
+/// The kernel's ids of the threads that the tracer has, for whoever counts the process's.
+pub fn threads() -> Vec<u64> {
+    Threads::all()
 }
 
 /// Bytes handed to the sink in this generation so far.
@@ -146,27 +147,24 @@ pub fn fresh_bytes() -> u64 {
     SINK.fresh_bytes()
 }
 
-/// Readies a session that writes to `out`, and answers its first generation, which the caller publishes in a stopped
-/// world. `on_end` runs on the reader thread when the stream has ended, with what became of it.
+/// Readies a session, and answers its first generation, which the caller publishes in a stopped world. It lasts from the first
+/// subscriber to the last: see [`attach`] and [`End`].
 ///
 /// The caller makes sure that the last session has ended.
 ///
 /// # Errors
 ///
 /// When no reader thread can be started.
-pub fn begin(
-    out: Box<dyn Write + Send>,
-    on_end: impl FnOnce(Result<Stats, StreamError>) + Send + 'static,
-) -> io::Result<u64> {
+pub fn begin() -> io::Result<u64> {
     assert!(!enabled(), "a session is running");
     LazyLock::force(&TABLES);
-    SINK.start(out, Box::new(on_end))?;
+    SINK.start()?;
     TICKS_PER_SECOND.store(clock::ticks_per_second(), Ordering::Relaxed);
     let first = LAST.load(Ordering::Relaxed) + 1;
     Ok(first)
 }
 
-/// Whether generation `r#gen` may be published: its tables are free (K2).
+/// Whether generation `r#gen` may be published: its tables are free (K2). No writer is waited for, so that is soon.
 pub fn may_publish(r#gen: u64) -> bool {
     r#gen < 2 || SINK.done() >= r#gen - 2
 }
@@ -204,13 +202,39 @@ pub struct NotedStatus {
     pub stack: u64,
 }
 
+/// Gives a subscriber all generations from `first` on, until an [`End`] names the number that this answers. Called before `first` is
+/// [closed](close).
+pub fn attach(subscriber: Subscriber, first: u64) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    SINK.attach(subscriber, number, first);
+    number
+}
+
+/// What else is to be done when a generation ends.
+#[derive(Default)]
+pub struct End {
+    /// Subscribers, by number, for whom it is the last one.
+    pub detach: Vec<u64>,
+    /// To be called, on the reader thread, when all subscribers have got it.
+    pub then: Vec<Box<dyn FnOnce() + Send>>,
+    /// Whether the session ends with it.
+    pub last: bool,
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End").field("detach", &self.detach).field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
 /// Ends a generation: takes every slot's batches, adds the noted statuses, and hands it to the sink. `opened_at` is what
 /// [`opened_at`] said while it was the present one.
 ///
 /// # Safety
 ///
 /// [`publish`] has returned for a later generation (or 0) since `r#gen` was the present one, and only the advancer calls this.
-pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], last: bool) {
+pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], end: End) {
     let slots = SLOTS.lock().clone();
     for slot in slots {
         // SAFETY: passed on to the caller: publish() has seen every gate quiet.
@@ -243,7 +267,9 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], last: boo
         opened_at,
         snapshot: clock::snapshot(),
         ticks_per_second: TICKS_PER_SECOND.load(Ordering::Relaxed),
-        last,
+        detach: end.detach,
+        then: end.then,
+        last: end.last,
     });
 }
 

@@ -12,54 +12,134 @@
 //!
 //! `RT_TRACE=FILE` in the environment traces a whole [`run`](crate::run) without a change to the program.
 
+mod annotate;
+mod flight;
+
 use std::any::TypeId;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tracer::record::{self, Subscriber};
 
+pub use annotate::{Region, Task, log, region, with_region};
+pub use flight::{FlightRecorder, SnapshotError};
 pub use tracer::record::{Stats, StreamError};
 
 use crate::prim::say::say;
 use crate::sched::advance::{self, Reply};
 use crate::sched::run::start_default;
 
-type Ended = Arc<Reply<Result<Stats, StreamError>>>;
-
-/// The session, if there is one. `Busy` while one is being started or stopped.
+/// The stream of [`start`], if there is one. `Busy` while it is being started or stopped.
 enum Session {
     None,
     Busy,
-    Running(Ended, Writer),
-}
-
-/// What a session's writer may do besides writing.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    /// Nothing: it is std's.
-    Plain,
-    /// Anything, sending on a channel included.
-    Unknown,
-}
-
-impl Writer {
-    fn of<W: 'static>() -> Writer {
-        let plain = [
-            TypeId::of::<File>(),
-            TypeId::of::<BufWriter<File>>(),
-            TypeId::of::<io::Sink>(),
-            TypeId::of::<io::Stdout>(),
-            TypeId::of::<io::Stderr>(),
-        ];
-        if plain.contains(&TypeId::of::<W>()) { Writer::Plain } else { Writer::Unknown }
-    }
+    Running(Stream),
 }
 
 static SESSION: Mutex<Session> = Mutex::new(Session::None);
+
+/// Subscribers that are being added or taken off: somebody waits for the tracer.
+static BUSY: AtomicUsize = AtomicUsize::new(0);
+/// Streams whose writers may do anything, sending on a channel included: those that are not std's.
+static UNKNOWN_WRITERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts in one of the two as long as it lives.
+struct Counted(&'static AtomicUsize);
+
+impl Counted {
+    fn new(counter: &'static AtomicUsize) -> Counted {
+        counter.fetch_add(1, Ordering::SeqCst);
+        Counted(counter)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether a writer may do anything besides writing.
+fn is_unknown<W: 'static>() -> bool {
+    let plain = [
+        TypeId::of::<File>(),
+        TypeId::of::<BufWriter<File>>(),
+        TypeId::of::<io::Sink>(),
+        TypeId::of::<io::Stdout>(),
+        TypeId::of::<io::Stderr>(),
+    ];
+    !plain.contains(&TypeId::of::<W>())
+}
+
+/// A stream of everything the runtime does, into a writer. Any number of them may run at once, beside [flight
+/// recorders](FlightRecorder) and the one of [`start`].
+///
+/// Dropping it stops it too, and then nobody hears of errors.
+///
+/// ```
+/// rt::run(|| {
+///     let stream = rt::trace::Stream::start(std::io::sink()).unwrap();
+///     rt::go(|| {}).join().unwrap();
+///     assert!(stream.stop().unwrap().bytes > 0);
+/// });
+/// ```
+#[must_use = "it stops when it is dropped"]
+pub struct Stream {
+    number: u64,
+    ended: Option<Arc<Reply<Result<Stats, StreamError>>>>,
+    _unknown: Option<Counted>,
+}
+
+impl Stream {
+    /// Starts to record into `out`, and returns when events are being recorded. See [`start`].
+    ///
+    /// # Errors
+    ///
+    /// When a thread cannot be started.
+    pub fn start<W: Write + Send + 'static>(out: W) -> Result<Stream, StartError> {
+        start_default();
+        let _busy = Counted::new(&BUSY);
+        let unknown = is_unknown::<W>().then(|| Counted::new(&UNKNOWN_WRITERS));
+        let ended = Reply::new();
+        let tell = ended.clone();
+        let stream = record::Stream::new(Box::new(out), move |result| tell.set(result)).map_err(StartError::Io)?;
+        let number = advance::attach(Subscriber::Stream(stream)).map_err(StartError::Io)?;
+        Ok(Stream { number, ended: Some(ended), _unknown: unknown })
+    }
+
+    /// Stops it and waits until everything is written.
+    ///
+    /// # Errors
+    ///
+    /// [`StopError::Stream`] when the writer did not get everything.
+    pub fn stop(mut self) -> Result<Stats, StopError> {
+        let _busy = Counted::new(&BUSY);
+        advance::detach(self.number);
+        let ended = self.ended.take().expect("a stream is stopped once");
+        ended.wait().map_err(StopError::Stream)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.ended.is_some() {
+            let _busy = Counted::new(&BUSY);
+            advance::detach(self.number);
+        }
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
 
 /// Why a trace could not be started.
 #[derive(Debug)]
@@ -121,7 +201,7 @@ impl std::error::Error for StopError {
 
 /// Starts to record everything the runtime does into `out`, and returns when events are being recorded.
 ///
-/// `out` is written to by a thread of the tracer's own, in large pieces, about once a second; the program never waits
+/// `out` is written to by a thread of its own, in large pieces, about once a second; the program never waits
 /// for it. It needs no buffering around it. (While a writer that is not std's own records, a deadlock is reported three
 /// seconds late: the writer might be what wakes somebody.)
 ///
@@ -142,37 +222,39 @@ fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -
         }
         *session = Session::Busy;
     }
-    match make().and_then(|out| advance::start(Box::new(out))) {
-        Ok(ended) => {
-            *SESSION.lock() = Session::Running(ended, Writer::of::<W>());
+    let started = make().map_err(StartError::Io).and_then(Stream::start);
+    let mut session = SESSION.lock();
+    match started {
+        Ok(stream) => {
+            *session = Session::Running(stream);
             Ok(())
         }
         Err(e) => {
-            *SESSION.lock() = Session::None;
-            Err(StartError::Io(e))
+            *session = Session::None;
+            Err(e)
         }
     }
 }
 
-/// Stops recording and waits until everything is written.
+/// Stops what [`start`] has started, and waits until everything is written.
 ///
 /// # Errors
 ///
 /// See [`StopError`]. The program loses nothing but the trace.
 pub fn stop() -> Result<Stats, StopError> {
-    let ended = {
+    let stream = {
         let mut session = SESSION.lock();
         match std::mem::replace(&mut *session, Session::Busy) {
-            Session::Running(ended, _) => ended,
+            Session::Running(stream) => stream,
             other => {
                 *session = other;
                 return Err(StopError::NotStarted);
             }
         }
     };
-    let result = advance::stop(&ended);
+    let result = stream.stop();
     *SESSION.lock() = Session::None;
-    result.map_err(StopError::Stream)
+    result
 }
 
 /// Whether a trace is being recorded. One relaxed load.
@@ -181,15 +263,14 @@ pub fn enabled() -> bool {
     tracer::record::enabled()
 }
 
-/// For how long nothing must have happened before it is certain that the tracer's thread wakes nobody; `None`: somebody waits
-/// for a session to start or to end, so it will.
+/// For how long nothing must have happened before it is certain that the tracer's threads wake nobody; `None`: somebody waits
+/// for a stream to start or to end, so they will.
 pub(crate) fn certain_after() -> Option<Duration> {
-    match &*SESSION.lock() {
-        Session::None | Session::Running(_, Writer::Plain) => Some(Duration::ZERO),
-        Session::Busy => None,
-        // It is called once a generation. What it did not do in three of them it will not do.
-        Session::Running(_, Writer::Unknown) => Some(Duration::from_secs(3)),
+    if BUSY.load(Ordering::SeqCst) != 0 {
+        return None;
     }
+    // Writers are called once a generation. What one did not do in three of them it will not do.
+    Some(if UNKNOWN_WRITERS.load(Ordering::SeqCst) != 0 { Duration::from_secs(3) } else { Duration::ZERO })
 }
 
 /// Ends the trace of a run when dropped.

@@ -1,0 +1,212 @@
+//! What the program says itself in a trace: tasks, regions, logs. Go's user annotations (`runtime/trace`).
+//!
+//! - A1: regions of a goroutine MUST end in the reverse order of their begin: Go's reader refuses a file otherwise. So each goroutine has a
+//!   list of those that were recorded and have not ended; one that ends, ends those that began inside it first.
+//! - A2: only what was recorded at its begin is recorded at its end. What began while tracing was off has no end in a trace.
+//! - A3: a task's number is its own for good, so no reader meets one twice. An end without a begin is fine with readers.
+//! - A4: user code (a message's `Display`) runs before the runtime is entered.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracer::record::{self, Name};
+use tracer::unwind::Regs;
+use tracer::wire::cut_string;
+
+use crate::context::Context;
+use crate::sched::emit::{self, At, Note};
+use crate::sched::park::Inside;
+
+/// Records a note of the calling goroutine's; answers whether it did: a trace is recorded, and the caller is a goroutine.
+#[inline(never)]
+fn note(note: Note<'_>) -> bool {
+    let Some(inside) = Inside::enter() else { return false };
+    let m = inside.m();
+    let Some(guard) = m.slot.acquire_if_on() else { return false };
+    let Some(mut w) = guard.writer() else { return false };
+    emit::note(&mut w, m, note, At::on(inside.g(), Regs::here()));
+    true
+}
+
+/// Something that the program does for a purpose, across goroutines: a request, a job. `go tool trace` shows how long tasks took, and
+/// what was done for each.
+///
+/// It ends when it is [ended](Task::end) or dropped. What belongs to it is found by way of its [`Context`]: [regions](Region), [logs](log),
+/// tasks inside it.
+///
+/// ```
+/// use rt::trace::{self, Task};
+/// use rt::Context;
+///
+/// rt::run(|| {
+///     let (ctx, task) = Task::begin(&Context::background(), "request");
+///     let worker = rt::go({
+///         let ctx = ctx.clone();
+///         move || {
+///             let _region = trace::region(&ctx, "parse");
+///             trace::log(&ctx, "bytes", 17);
+///         }
+///     });
+///     worker.join().unwrap();
+///     task.end();
+/// });
+/// ```
+#[must_use = "a task ends when it is dropped"]
+#[derive(Debug)]
+pub struct Task {
+    number: u64,
+}
+
+/// What a context knows of its task.
+struct TaskOf(u64);
+
+/// The task of a context, 0 for none.
+fn task_of(ctx: &Context) -> u64 {
+    ctx.value::<TaskOf>().map_or(0, |t| t.0)
+}
+
+impl Task {
+    /// Begins a task, inside the one of `ctx` if that has one. Answers a context that is derived from `ctx` and carries it.
+    ///
+    /// `name` is the kind of task, by which tools group them: one of a few. It is cut to 1 KiB.
+    ///
+    /// It is recorded when the caller is a goroutine and a trace is being recorded; an end without a begin is shown by tools, too.
+    pub fn begin(ctx: &Context, name: &str) -> (Context, Task) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        if record::enabled() {
+            note(Note::TaskBegin { task: number, parent: task_of(ctx), name: Name::register(name) });
+        }
+        (ctx.with_value(TaskOf(number)), Task { number })
+    }
+
+    /// Ends it.
+    pub fn end(self) {}
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        if record::enabled() {
+            note(Note::TaskEnd { task: self.number });
+        }
+    }
+}
+
+/// A part of a goroutine's work, from [`region`] until this is dropped.
+///
+/// Regions of a goroutine lie inside each other. Where guards are dropped in another order, one that ends, ends those that
+/// began after it.
+#[must_use = "a region ends when this is dropped"]
+pub struct Region {
+    /// Which of the goroutine's regions; 0: it was not recorded.
+    serial: u64,
+    /// It belongs to its goroutine.
+    _not_send: PhantomData<*mut ()>,
+}
+
+/// A region that was recorded and has not ended (A1).
+#[derive(Clone, Copy)]
+struct Open {
+    serial: u64,
+    task: u64,
+    name: Name,
+}
+
+crate::goroutine_local! {
+    static REGIONS: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
+    static SERIAL: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Begins a region of the calling goroutine, for the task of `ctx` if that has one.
+///
+/// `name` is the kind of region, by which tools group them: one of a few. It is cut to 1 KiB. While no trace is recorded this costs a
+/// load.
+///
+/// ```
+/// use rt::Context;
+///
+/// rt::run(|| {
+///     let region = rt::trace::region(&Context::background(), "sum");
+///     let sum: u64 = (1..=10).sum();
+///     drop(region);
+///     assert_eq!(sum, 55);
+/// });
+/// ```
+#[inline]
+pub fn region(ctx: &Context, name: &str) -> Region {
+    let serial = if record::enabled() { begin(ctx, name) } else { 0 };
+    Region { serial, _not_send: PhantomData }
+}
+
+/// Runs `f` in a [`region`].
+#[inline]
+pub fn with_region<T>(ctx: &Context, name: &str, f: impl FnOnce() -> T) -> T {
+    let _region = region(ctx, name);
+    f()
+}
+
+#[cold]
+fn begin(ctx: &Context, name: &str) -> u64 {
+    let (task, name) = (task_of(ctx), Name::register(name));
+    let Ok(serial) = SERIAL.try_with(|s| s.replace(s.get() + 1) + 1) else { return 0 };
+    // The list first: what is recorded has to be on it.
+    let open = Open { serial, task, name };
+    if REGIONS.try_with(|r| r.borrow_mut().push(open)).is_err() {
+        return 0;
+    }
+    if note(Note::RegionBegin { task, name }) {
+        return serial;
+    }
+    let _ = REGIONS.try_with(|r| r.borrow_mut().pop());
+    0
+}
+
+impl Drop for Region {
+    #[inline]
+    fn drop(&mut self) {
+        if self.serial != 0 {
+            end(self.serial);
+        }
+    }
+}
+
+/// Ends a region, and before it those that began after it (A1). Nothing happens if it has ended so.
+#[cold]
+fn end(serial: u64) {
+    loop {
+        let last = REGIONS.try_with(|r| {
+            let mut open = r.borrow_mut();
+            if open.last().is_some_and(|o| o.serial >= serial) { open.pop() } else { None }
+        });
+        let Ok(Some(open)) = last else { return };
+        if record::enabled() {
+            note(Note::RegionEnd { task: open.task, name: open.name });
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("recorded", &(self.serial != 0)).finish()
+    }
+}
+
+/// Says something in the trace, for the task of `ctx` if that has one. `category` is one of a few; both are cut to 1 KiB.
+///
+/// It is recorded when the caller is a goroutine and a trace is being recorded. Otherwise `message` is not formatted, and this
+/// costs a load.
+#[inline]
+pub fn log(ctx: &Context, category: &str, message: impl fmt::Display) {
+    if record::enabled() {
+        log_slow(ctx, category, &message);
+    }
+}
+
+#[cold]
+fn log_slow(ctx: &Context, category: &str, message: &dyn fmt::Display) {
+    // A4
+    let text = message.to_string();
+    note(Note::Log { task: task_of(ctx), category: Name::register(category), message: cut_string(&text) });
+}

@@ -1,0 +1,256 @@
+//! A whole generation in the form in which it is written: what all subscribers get.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::clock::Snapshot;
+use crate::record::batch::Batch;
+use crate::record::sink::{Message, SINK};
+use crate::record::{names, start, strings, tables};
+use crate::symbol::{self, Symbolizer};
+use crate::wire::{Ev, MAX_FRAMES, NO_M, cut_string, ext};
+
+/// The end of a generation, as the advancer tells it.
+pub(crate) struct Close {
+    pub(crate) r#gen: u64,
+    pub(crate) opened_at: u64,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) ticks_per_second: u64,
+    /// Subscribers for whom it is the last one.
+    pub(crate) detach: Vec<u64>,
+    /// To be called when all subscribers have got it.
+    pub(crate) then: Vec<Box<dyn FnOnce() + Send>>,
+    /// The session ends with it.
+    pub(crate) last: bool,
+}
+
+/// One generation. It can be read alone, after a header.
+pub struct Generation {
+    bytes: Vec<u8>,
+    number: u64,
+    began_ns: u64,
+    ended_ns: u64,
+    entries_lost: u64,
+}
+
+impl Generation {
+    /// Its batches, tables and end mark.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// When it began, in nanoseconds on CLOCK_MONOTONIC.
+    pub fn began_ns(&self) -> u64 {
+        self.began_ns
+    }
+
+    /// When it ended, in nanoseconds on CLOCK_MONOTONIC.
+    pub fn ended_ns(&self) -> u64 {
+        self.ended_ns
+    }
+
+    /// Stacks and strings that did not fit into its tables; the events that had them show none.
+    pub fn entries_lost(&self) -> u64 {
+        self.entries_lost
+    }
+
+    /// One with these bytes, which lasted a second.
+    #[cfg(test)]
+    pub(crate) fn of(number: u64, bytes: Vec<u8>) -> Generation {
+        let began_ns = number * 1_000_000_000;
+        Generation { bytes, number, began_ns, ended_ns: began_ns + 1_000_000_000, entries_lost: 0 }
+    }
+
+    /// Puts it together. The tables of the generation are still there; batches and records are used up.
+    pub(crate) fn assemble(close: &Close, mut messages: Vec<Message>) -> Generation {
+        let size: usize = messages.iter().map(Message::len).sum();
+        let mut records = Vec::new();
+        let mut a = Assembly { close, bytes: Vec::with_capacity(size + size / 16 + 4096) };
+        for m in messages.drain(..) {
+            match m {
+                Message::Batch(b) => {
+                    a.bytes.extend_from_slice(b.as_bytes());
+                    SINK.release(b);
+                }
+                Message::Ext(_, e) => records.push(e),
+                Message::Close(_) | Message::Attach(..) => unreachable!("not of a generation"),
+            }
+        }
+        a.sync();
+        let mut names = Names::new(close);
+        a.stacks(&mut names);
+        a.strings(&names, &records);
+        a.bytes.push(Ev::EndOfGeneration as u8);
+        SINK.release_records(&records);
+        a.bytes.shrink_to_fit();
+        let Snapshot { ticks, mono_ns, .. } = close.snapshot;
+        let took =
+            u128::from(ticks.saturating_sub(close.opened_at)) * 1_000_000_000 / u128::from(close.ticks_per_second);
+        let t = tables(close.r#gen);
+        Generation {
+            bytes: a.bytes,
+            number: close.r#gen,
+            began_ns: mono_ns.saturating_sub(took as u64),
+            ended_ns: mono_ns,
+            entries_lost: t.stacks.lost() + t.strings.lost(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Generation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generation")
+            .field("number", &self.number)
+            .field("bytes", &self.bytes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A generation that is being put together.
+struct Assembly<'a> {
+    close: &'a Close,
+    bytes: Vec<u8>,
+}
+
+impl Assembly<'_> {
+    fn sync(&mut self) {
+        let close = self.close;
+        let s = close.snapshot;
+        let base = close.opened_at.min(s.ticks);
+        let mut b = Batch::open(SINK.buffer(), close.r#gen, NO_M, base);
+        b.byte(Ev::Sync as u8);
+        b.byte(Ev::Frequency as u8);
+        b.varint(close.ticks_per_second);
+        b.byte(Ev::ClockSnapshot as u8);
+        b.varint(s.ticks - base);
+        b.varint(s.mono_ns);
+        b.varint(s.wall_ns / 1_000_000_000);
+        b.varint(s.wall_ns % 1_000_000_000);
+        self.batch(b);
+    }
+
+    fn batch(&mut self, b: Batch) {
+        let (sealed, spare) = b.seal();
+        self.bytes.extend_from_slice(sealed.as_bytes());
+        spare.or(sealed.into_buffer()).into_iter().for_each(|buf| SINK.give_back(buf));
+    }
+
+    /// Opens a structural batch that begins with `kind`.
+    fn table_batch(&self, kind: Ev) -> Batch {
+        let mut b = Batch::open(SINK.buffer(), self.close.r#gen, NO_M, self.close.snapshot.ticks);
+        b.byte(kind as u8);
+        b
+    }
+
+    fn stacks(&mut self, names: &mut Names) {
+        let mut out = self.table_batch(Ev::Stacks);
+        let mut symbolizer = symbolizer().lock();
+        let mut frames = Vec::new();
+        tables(self.close.r#gen).stacks.for_each(|id, words| {
+            frames.clear();
+            names.frames(&mut symbolizer, words, &mut frames);
+            let need = 1 + 2 * 10 + frames.len() * 4 * 10;
+            if !out.has_room(need) {
+                let full = std::mem::replace(&mut out, self.table_batch(Ev::Stacks));
+                self.batch(full);
+            }
+            out.byte(Ev::Stack as u8);
+            out.varint(u64::from(id));
+            out.varint(frames.len() as u64);
+            for f in &frames {
+                out.varint(f.pc);
+                out.varint(f.func);
+                out.varint(f.file);
+                out.varint(f.line);
+            }
+        });
+        self.batch(out);
+    }
+
+    fn strings(&mut self, names: &Names, records: &[ext::Writer]) {
+        let r#gen = self.close.r#gen;
+        let mut out = self.table_batch(Ev::Strings);
+        let mut put = |id: u64, s: &[u8]| {
+            if !out.has_room(1 + 20 + s.len()) {
+                let full = std::mem::replace(&mut out, self.table_batch(Ev::Strings));
+                self.batch(full);
+            }
+            out.byte(Ev::String as u8);
+            out.varint(id);
+            out.varint(s.len() as u64);
+            out.bytes(s);
+        };
+        for (id, s) in strings::fixed() {
+            put(id, s.as_bytes());
+        }
+        tables(r#gen).strings.for_each(|id, s| put(strings::dynamic_id(id), s));
+        names::for_each(|id, s| put(id, s.as_bytes()));
+        for (s, &id) in &names.ids {
+            put(id, cut_string(s).as_bytes());
+        }
+        for (n, entry) in records.iter().flat_map(ext::Writer::entries).enumerate() {
+            put(ext::id(n as u64), entry);
+        }
+        self.batch(out);
+    }
+}
+
+/// The symboliser of this process: one, because its cache is dear.
+pub fn symbolizer() -> &'static Mutex<Symbolizer> {
+    static S: std::sync::LazyLock<Mutex<Symbolizer>> = std::sync::LazyLock::new(|| Mutex::new(Symbolizer::new()));
+    &S
+}
+
+struct WireFrame {
+    pc: u64,
+    func: u64,
+    file: u64,
+    line: u64,
+}
+
+/// The function and file names of one generation's stacks.
+struct Names {
+    ids: HashMap<Arc<str>, u64>,
+    next: u64,
+}
+
+impl Names {
+    fn new(close: &Close) -> Names {
+        // Above all fixed strings, even when the program added none of its own.
+        let mut next = strings::FIXED_MAX;
+        tables(close.r#gen).strings.for_each(|id, _| next = next.max(strings::dynamic_id(id)));
+        Names { ids: HashMap::new(), next: next + 1 }
+    }
+
+    fn id(&mut self, s: &Arc<str>) -> u64 {
+        if let Some(&id) = self.ids.get(s) {
+            return id;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.ids.insert(s.clone(), id);
+        id
+    }
+
+    /// The frames of a stack-table entry, innermost first, without the runtime's own at either end.
+    fn frames(&mut self, symbolizer: &mut Symbolizer, words: &[u64], out: &mut Vec<WireFrame>) {
+        if let Some((s, at)) = start::decode(words) {
+            let func = self.id(&Arc::from((s.name)()));
+            let file = self.id(&Arc::from(at.file()));
+            let pc = start::pc((s.name)(), at);
+            out.push(WireFrame { pc, func, file, line: u64::from(at.line()) });
+            return;
+        }
+        for f in symbol::trimmed(symbolizer, words).into_iter().take(MAX_FRAMES) {
+            let (func, file) = (self.id(&f.func), self.id(&f.file));
+            out.push(WireFrame { pc: f.pc, func, file, line: u64::from(f.line) });
+        }
+    }
+}
