@@ -52,15 +52,21 @@ mod coro;
 #[cfg(not(loom))]
 pub mod debug;
 #[cfg(not(loom))]
+pub mod fs;
+#[cfg(not(loom))]
 mod future;
 #[cfg(not(loom))]
 pub mod goroutine;
+#[cfg(not(loom))]
+pub mod io;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
 pub mod metrics;
 #[cfg(not(loom))]
 mod os_thread;
+#[cfg(not(loom))]
+pub mod process;
 #[cfg(not(loom))]
 mod sched;
 #[cfg(not(loom))]

@@ -143,5 +143,5 @@ fn report() -> ! {
     text.push('\n');
     text.push_str(&dump::all(Regs::default()).to_string());
     say(format_args!("{}", text.trim_end()));
-    quit::finish()
+    quit::finish(quit::EXIT_CODE)
 }
