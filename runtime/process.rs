@@ -323,10 +323,19 @@ fd_of!(ChildStderr, std::process::ChildStderr);
 /// Ends the process with an exit code, after the trace that is being recorded, if there is one.
 ///
 /// `std::process::exit` ends it too, but what was recorded since the last generation began, about a second, is lost. As
-/// there, no destructor runs, and goroutines and threads stop wherever they are.
+/// there, no destructor runs, and goroutines and threads stop wherever they are. While the trace is being ended the others go on.
 ///
 /// If the trace cannot be ended within five seconds (its writer waits for something) the process ends without.
 pub fn exit(code: i32) -> ! {
-    // Not a declared blocking call: that might have to wait for a place among others that wait for ever.
+    // Ending a trace takes a goroutine's turn, for which there may be no other thread than this one, even if this were a declared blocking
+    // call. So a goroutine waits, and a thread that needs nothing of the scheduler ends the process.
+    if crate::goroutine::id().is_some()
+        && crate::trace::has_session()
+        && std::thread::Builder::new().name("gort-exit".into()).spawn(move || quit::finish(code)).is_ok()
+    {
+        loop {
+            let _ = crate::chan::never::<()>().recv();
+        }
+    }
     quit::finish(code)
 }

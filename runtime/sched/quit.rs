@@ -103,7 +103,7 @@ fn dump() {
     WISH.store(NOTHING, Ordering::Release);
 }
 
-/// Ends the process, after the trace has been finished, if that is possible. From a goroutine this is plain code.
+/// Ends the process, after the trace has been finished, if that is possible.
 pub(crate) fn finish(code: i32) -> ! {
     if crate::trace::has_session() {
         // The trace's writer may be what everybody waits for.
