@@ -71,6 +71,8 @@ pub mod process;
 mod sched;
 #[cfg(not(loom))]
 mod scope;
+#[cfg(all(not(loom), unix))]
+pub mod signal;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]

@@ -84,6 +84,11 @@ extern "C" fn handler(signal: libc::c_int) {
     }
 }
 
+/// Whether this is our handler.
+pub(crate) fn is_handler(action: &libc::sigaction) -> bool {
+    action.sa_sigaction == handler as *const () as usize
+}
+
 /// Sysmon's half: sees to it that the dump is made, if there was a signal.
 pub(crate) fn look() {
     if WISH.load(Ordering::Relaxed) != WANTED || WISH.swap(BUSY, Ordering::Acquire) != WANTED {
