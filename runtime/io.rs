@@ -38,8 +38,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 pub use std::io::{
     BufRead, BufReader, BufWriter, Bytes, Chain, Cursor, Empty, Error, ErrorKind, IntoInnerError, IoSlice, IoSliceMut,
-    IsTerminal, LineWriter, Lines, Read, Repeat, Result, Seek, SeekFrom, Sink, Split, Take, Write, copy, empty, prelude,
-    read_to_string, repeat, sink,
+    IsTerminal, LineWriter, Lines, Read, Repeat, Result, Seek, SeekFrom, Sink, Split, Take, Write, copy, empty,
+    prelude, read_to_string, repeat, sink,
 };
 
 use crate::sched::outside::blocking;
@@ -234,8 +234,9 @@ fn write_formatted(text: fmt::Arguments<'_>, write: impl FnOnce(&[u8]) -> Result
         Some(s) => write(s.as_bytes()),
         None => {
             let mut s = String::new();
-            fmt::write(&mut s, text)
-                .map_err(|_| Error::other("an implementation of Display or Debug gave an error: nothing was written"))?;
+            fmt::write(&mut s, text).map_err(|_| {
+                Error::other("an implementation of Display or Debug gave an error: nothing was written")
+            })?;
             write(s.as_bytes())
         }
     }

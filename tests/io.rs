@@ -65,7 +65,7 @@ fn echoes() {
         for line in stdin().lock().lines() {
             writeln!(stdout(), "{}", line.unwrap().to_uppercase()).unwrap();
         }
-        write!(stderr(), "{}", "done").unwrap();
+        write!(stderr(), "done").unwrap();
     });
 }
 
@@ -323,7 +323,10 @@ fn tells_of_itself() {
         let (input, out, err) = (stdin().lock(), stdout().lock(), stderr().lock());
         assert_eq!([input.as_fd().as_raw_fd(), out.as_fd().as_raw_fd(), err.as_fd().as_raw_fd()], fds);
         let text = format!("{:?} {:?} {:?} {input:?} {out:?} {err:?}", stdin(), stdout(), stderr());
-        assert_eq!(text, "Stdin { .. } Stdout { .. } Stderr { .. } StdinLock { .. } StdoutLock { .. } StderrLock { .. }");
+        assert_eq!(
+            text,
+            "Stdin { .. } Stdout { .. } Stderr { .. } StdinLock { .. } StdoutLock { .. } StderrLock { .. }"
+        );
     });
 }
 

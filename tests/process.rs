@@ -46,7 +46,8 @@ fn builder() {
     let mut named = sh("echo $0");
     assert_eq!(named.arg("script").output().unwrap().stdout, b"script\n");
     assert!(Command::new("sh").arg0("another").args(["-c", "exit 0"]).status().unwrap().success());
-    let group = sh("ps -o pgid= -p $$ || cut -d' ' -f5 /proc/$$/stat").process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let group =
+        sh("ps -o pgid= -p $$ || cut -d' ' -f5 /proc/$$/stat").process_group(0).stdout(Stdio::piped()).spawn().unwrap();
     let pid = group.id();
     let out = group.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(out.stdout).unwrap().trim(), pid.to_string());

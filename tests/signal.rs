@@ -611,7 +611,7 @@ fn deadlock_afterwards() {
     }
 }
 
-/// Goroutines and threads listen, stop, ignore, reset and raise, all at once. Each gets what was raised while it listened, and nothing else.
+/// Goroutines and threads listen, raise and stop, all at once. Each gets what it listens to, and nothing else.
 fn storm() {
     const ACTORS: usize = 8;
     let kinds = [Signal::USR1, Signal::USR2, Signal::WINDOW_CHANGE, Signal::CHILD, Signal::from_raw(40).unwrap()];

@@ -68,14 +68,14 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
 
 /// Where the thread's errno is.
 fn errno() -> *mut libc::c_int {
+    #[cfg(any(target_os = "solaris", target_os = "illumos"))]
+    use libc::___errno as location;
+    #[cfg(any(target_os = "android", target_os = "netbsd", target_os = "openbsd"))]
+    use libc::__errno as location;
     #[cfg(any(target_os = "linux", target_os = "emscripten", target_os = "redox", target_os = "hurd"))]
     use libc::__errno_location as location;
     #[cfg(any(target_vendor = "apple", target_os = "freebsd", target_os = "dragonfly"))]
     use libc::__error as location;
-    #[cfg(any(target_os = "android", target_os = "netbsd", target_os = "openbsd"))]
-    use libc::__errno as location;
-    #[cfg(any(target_os = "solaris", target_os = "illumos"))]
-    use libc::___errno as location;
     // SAFETY: it has no arguments and cannot fail.
     unsafe { location() }
 }
@@ -131,7 +131,8 @@ impl Disposition {
             Want::Handled => {
                 base = below;
                 self.install_previous(&base);
-                let mut action = with(handler as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART);
+                let mut action =
+                    with(handler as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART);
                 if is_function(&base) {
                     action.sa_mask = base.sa_mask;
                 }

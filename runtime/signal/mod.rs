@@ -89,8 +89,13 @@ struct Listener {
     sender: Sender<Signal>,
 }
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { listeners: Vec::new(), ignored: Set::EMPTY, dispositions: Vec::new(), has_thread: false, next_id: 0 });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    listeners: Vec::new(),
+    ignored: Set::EMPTY,
+    dispositions: Vec::new(),
+    has_thread: false,
+    next_id: 0,
+});
 
 impl Registry {
     fn disposition(&mut self, signal: Signal) -> &mut Disposition {
@@ -211,7 +216,8 @@ pub fn notify_to(signals: &[Signal], sender: Sender<Signal>) -> io::Result<Notif
     registry.listeners.push(Listener { id, signals: set, sender });
     let ignored = registry.ignored;
     registry.ignored = ignored.without(set);
-    let listens = registry.settle(Set::EMPTY).and_then(|()| registry.start_thread()).and_then(|()| registry.settle(set));
+    let listens =
+        registry.settle(Set::EMPTY).and_then(|()| registry.start_thread()).and_then(|()| registry.settle(set));
     if let Err(e) = listens {
         let listener = registry.listeners.pop();
         registry.ignored = ignored;
