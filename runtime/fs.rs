@@ -1,4 +1,4 @@
-//! Files and directories: std's functions and types, each call in [`blocking`](crate::blocking).
+//! Files and directories: std's functions and types, each call in [`blocking`].
 //!
 //! The kernel has no way to wait for a file but to block a thread. So every function and method here that asks the file system something is
 //! a declared blocking call: while it waits the others go on, and in the trace it shows as a system call with its stack.
@@ -153,7 +153,7 @@ pub fn read_dir(path: impl AsRef<Path>) -> Result<ReadDir> {
     blocking(|| std::fs::read_dir(path)).map(ReadDir)
 }
 
-/// An open file: as [`std::fs::File`], each call in [`blocking`](crate::blocking).
+/// An open file: as [`std::fs::File`], each call in [`blocking`].
 ///
 /// Reads and writes go straight to the system: wrap it in a `BufReader` or `BufWriter` where they are small. Made from std's by `From`,
 /// and back.
