@@ -17,8 +17,8 @@
 //! # What it costs
 //!
 //! A declared call costs a goroutine about 30 ns more than the system call, which takes ten times that. On a thread that is not a
-//! goroutine the function is just called. A read or write of a few bytes is dear because it is a system call; `BufReader`, `BufWriter` and the
-//! whole-file functions help, as with std.
+//! goroutine the function is just called. A read or write of a few bytes is dear because it is a system call; `BufReader`,
+//! `BufWriter` and the whole-file functions help, as with std.
 //!
 //! # What is left in plain code
 //!
@@ -268,8 +268,8 @@ impl File {
         blocking(|| self.0.set_modified(time))
     }
 
-    /// Waits for the file's lock and holds it alone. The lock is the open file's, not the goroutine's: it is for keeping out other processes,
-    /// and ends by [`File::unlock`] or when the last handle is closed.
+    /// Waits for the file's lock and holds it alone. The lock is the open file's, not the goroutine's: it is for keeping out other
+    /// processes, and ends by [`File::unlock`] or when the last handle is closed.
     ///
     /// The wait keeps a thread.
     ///

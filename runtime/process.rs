@@ -160,8 +160,8 @@ impl Command {
 
     /// Std's command inside, for what only that has.
     ///
-    /// Whatever runs between fork and exec (`pre_exec`) must not use this library: the child has one thread, and no scheduler. And `exec`, if
-    /// it succeeds, ends the process without ending its trace.
+    /// Whatever runs between fork and exec (`pre_exec`) must not use this library: the child has one thread, and no scheduler. And
+    /// `exec`, if it succeeds, ends the process without ending its trace.
     pub fn as_std_mut(&mut self) -> &mut std::process::Command {
         &mut self.0
     }
@@ -217,7 +217,8 @@ pub struct Child {
 
 /// Waits until a child has ended: the only place where somebody does.
 ///
-/// It is a declared blocking call, which keeps a thread. Where a descriptor tells of the end (Linux: pidfd), a poller could watch that here.
+/// It is a declared blocking call, which keeps a thread. Where a descriptor tells of the end (Linux: pidfd), a poller could watch that
+/// here.
 fn wait_for_end(child: &mut std::process::Child) -> Result<ExitStatus> {
     blocking(|| child.wait())
 }

@@ -241,7 +241,8 @@ fn arguments_that_wait() {
     });
 }
 
-/// Opening a named pipe waits for the other side, and reading for its words. With one processor that works only if those who wait give it up.
+/// Opening a named pipe waits for the other side, and reading for its words. With one processor that works
+/// only if those who wait give it up.
 #[test]
 fn a_wait_gives_up_the_processor() {
     const NAME: &str = "a_wait_gives_up_the_processor";

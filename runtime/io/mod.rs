@@ -22,14 +22,12 @@
 //! the goroutine, and may be held across anything.
 //!
 //! `println!` and `eprintln!` are all right: they take the lock and let go of it without a call into this library (unless what is
-//! printed calls it). They write to the same buffer as [`stdout`] does, so what one goroutine prints in both ways comes out in order. But a full
-//! pipe holds them up in plain code, and the locks here do not keep them out.
+//! printed calls it). They write to the same buffer as [`stdout`] does, so what one goroutine prints in both ways comes out in order.
+//! But a full pipe holds them up in plain code, and the locks here do not keep them out.
 //!
-//! # Invariants
-//!
-//! - IO1: std's lock of a stream is taken and let go of inside one declared call, which runs on one thread. Nothing of it
-//!   lives when the goroutine comes back. So what is read has to be copied into a buffer of ours.
-//! - IO2: [`when_ready`] is the only place where something waits that could be a pipe, a terminal or a socket.
+//! How a stream waits: `io/stream.rs`.
+
+pub(crate) mod stream;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -42,33 +40,9 @@ pub use std::io::{
     prelude, read_to_string, repeat, sink,
 };
 
-use crate::sched::outside::blocking;
 use crate::sync::{LazyLock, Mutex, MutexGuard};
-
-/// What a call on a stream waits for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Way {
-    Read,
-    Write,
-}
-
-/// A stream that can make whoever reads or writes wait for somebody else.
-#[cfg(unix)]
-pub(crate) trait Stream: AsFd {}
-#[cfg(unix)]
-impl<T: AsFd> Stream for T {}
-#[cfg(not(unix))]
-pub(crate) trait Stream {}
-#[cfg(not(unix))]
-impl<T> Stream for T {}
-
-/// Makes `call`, which reads from the stream or writes to it and may have to wait for that (IO2).
-///
-/// Each is a declared blocking call, which keeps a thread while it waits. A poller would watch the stream here, `way` round, before it
-/// makes the call.
-pub(crate) fn when_ready<S: Stream, T>(stream: S, _way: Way, call: impl FnOnce(S) -> Result<T>) -> Result<T> {
-    blocking(|| call(stream))
-}
+use stream::{Way, when_ready};
+pub(crate) use stream::{fd_of, read_stream, write_stream};
 
 // ------------------------------------------------------------------------------------------------ standard input
 
@@ -401,118 +375,6 @@ standard_fd!(
 );
 
 // ------------------------------------------------------------------------------------------------ pipes
-
-/// Implements `Read` for `$t`, whose one field is std's stream; with `shared`, also for a reference.
-macro_rules! read_stream {
-    ($t:ty) => {
-        impl $crate::io::Read for $t {
-            fn read(&mut self, buf: &mut [u8]) -> $crate::io::Result<usize> {
-                $crate::io::when_ready(&mut self.0, $crate::io::Way::Read, |std| std.read(buf))
-            }
-
-            fn read_vectored(&mut self, bufs: &mut [$crate::io::IoSliceMut<'_>]) -> $crate::io::Result<usize> {
-                $crate::io::when_ready(&mut self.0, $crate::io::Way::Read, |std| std.read_vectored(bufs))
-            }
-        }
-    };
-    (shared $t:ty) => {
-        $crate::io::read_stream!($t);
-        impl $crate::io::Read for &$t {
-            fn read(&mut self, buf: &mut [u8]) -> $crate::io::Result<usize> {
-                $crate::io::when_ready(&self.0, $crate::io::Way::Read, |mut std| std.read(buf))
-            }
-
-            fn read_vectored(&mut self, bufs: &mut [$crate::io::IoSliceMut<'_>]) -> $crate::io::Result<usize> {
-                $crate::io::when_ready(&self.0, $crate::io::Way::Read, |mut std| std.read_vectored(bufs))
-            }
-        }
-    };
-}
-pub(crate) use read_stream;
-
-/// Implements `Write` for `$t`, whose one field is std's stream, and for a reference.
-macro_rules! write_stream {
-    ($t:ty) => {
-        $crate::io::write_stream!(one: $t);
-        $crate::io::write_stream!(one: &$t);
-    };
-    (one: $t:ty) => {
-        impl $crate::io::Write for $t {
-            fn write(&mut self, buf: &[u8]) -> $crate::io::Result<usize> {
-                $crate::io::when_ready(&self.0, $crate::io::Way::Write, |mut std| std.write(buf))
-            }
-
-            fn write_vectored(&mut self, bufs: &[$crate::io::IoSlice<'_>]) -> $crate::io::Result<usize> {
-                $crate::io::when_ready(&self.0, $crate::io::Way::Write, |mut std| std.write_vectored(bufs))
-            }
-
-            fn flush(&mut self) -> $crate::io::Result<()> {
-                $crate::io::when_ready(&self.0, $crate::io::Way::Write, |mut std| std.flush())
-            }
-        }
-    };
-}
-pub(crate) use write_stream;
-
-/// Implements the conversions between `$t` and std's type, its descriptor, and what std's handles are made of.
-macro_rules! fd_of {
-    ($t:ident, $std:ty) => {
-        impl From<$std> for $t {
-            fn from(std: $std) -> $t {
-                $t(std)
-            }
-        }
-
-        impl From<$t> for $std {
-            fn from(this: $t) -> $std {
-                this.0
-            }
-        }
-
-        impl From<$t> for std::process::Stdio {
-            /// What a [`Command`](crate::process::Command) can be given for a standard stream.
-            fn from(this: $t) -> std::process::Stdio {
-                this.0.into()
-            }
-        }
-
-        #[cfg(unix)]
-        impl std::os::fd::AsFd for $t {
-            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-                self.0.as_fd()
-            }
-        }
-
-        #[cfg(unix)]
-        impl std::os::fd::AsRawFd for $t {
-            fn as_raw_fd(&self) -> std::os::fd::RawFd {
-                self.0.as_raw_fd()
-            }
-        }
-
-        #[cfg(unix)]
-        impl std::os::fd::IntoRawFd for $t {
-            fn into_raw_fd(self) -> std::os::fd::RawFd {
-                self.0.into_raw_fd()
-            }
-        }
-
-        #[cfg(unix)]
-        impl From<$t> for std::os::fd::OwnedFd {
-            fn from(this: $t) -> std::os::fd::OwnedFd {
-                this.0.into()
-            }
-        }
-
-        #[cfg(unix)]
-        impl From<std::os::fd::OwnedFd> for $t {
-            fn from(fd: std::os::fd::OwnedFd) -> $t {
-                $t(fd.into())
-            }
-        }
-    };
-}
-pub(crate) use fd_of;
 
 /// An anonymous pipe: what is written to the one end can be read at the other. Reads give 0 bytes when all writing ends are closed
 /// and everything was read.
