@@ -72,7 +72,9 @@ fn echoes() {
 #[test]
 fn smoke() {
     let said = talk("echoes", "one\ntwo\nthree");
-    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("ONE\nTWO\nTHREE\n", "done"));
+    assert_eq!(said.stdout, "ONE\nTWO\nTHREE\n");
+    // Under chaos the seed comes first.
+    assert!(said.stderr.ends_with("done"), "{}", said.stderr);
 }
 
 /// One waits for input; the others go on all the while.
@@ -351,9 +353,12 @@ fn floods_a_pipe() {
 fn a_full_pipe_gives_up_the_processor() {
     let _guard = HangGuard::new("a full pipe");
     let mut child = spawn("floods_a_pipe", &[("GOMAXPROCS", "1")]);
-    let mut word = [0; 10];
-    child.stderr.as_mut().unwrap().read_exact(&mut word).unwrap();
-    assert_eq!(&word, b"still here");
+    let mut said = Vec::new();
+    while !said.ends_with(b"still here") {
+        let mut byte = [0];
+        child.stderr.as_mut().unwrap().read_exact(&mut byte).expect("it is still there");
+        said.push(byte[0]);
+    }
     let ended = ended(child);
     ended.expect_code(0).expect("all of it", ended.stdout == "~".repeat(300_000));
 }
