@@ -1,7 +1,7 @@
 //! What a signal handler wakes a thread with.
 //!
 //! On Linux a futex word: no descriptor that a program could close by mistake, and nothing that a child inherits. Elsewhere a
-//! pipe, since nothing else that wakes may be used in a handler.
+//! pipe, since nothing else that wakes may be used in a handler; its unsafe code sets a flag of a descriptor and writes a byte.
 
 #[cfg(target_os = "linux")]
 pub(super) use word::Bell;

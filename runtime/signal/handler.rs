@@ -1,6 +1,6 @@
 //! What a signal does to the process: its disposition, and the handler that [`notify`](super::notify) installs.
 //!
-//! This file has all the unsafe code for signals that programs listen to.
+//! This file has the unsafe code for signals that programs listen to, but for two system calls of the bell's pipe.
 //!
 //! - H1: the handler sets a bit, rings the [bell](super::bell), and calls the handler that was there before ours. It takes no lock,
 //!   allocates nothing, and keeps `errno`.
