@@ -31,11 +31,12 @@
 //!   variables, arguments, or a [`goroutine_local!`], which is used as a `thread_local!` is and moves along. Code that needs
 //!   its thread, such as a C library that keeps its state there, runs under [`lock_os_thread`].
 //! - **Guards that are tied to a thread**, such as std's `MutexGuard` and `StdoutLock`, must not be held across such calls either,
-//!   and `std::thread::scope` must end on the thread on which it began: use [`sync::Mutex`] and [`scope`], or [`lock_os_thread`].
+//!   and `std::thread::scope` must end on the thread on which it began: use [`sync::Mutex`], [`io::stdout`] and [`scope`], or
+//!   [`lock_os_thread`].
 //! - **Stacks do not grow.** They are 256 KiB of address space by default; [`Builder::stack_size`] gives more. An overflow ends the
 //!   process with a report.
 //! - **Blocking the thread** (file I/O, C code, a long loop) does not stop the others: the scheduler hands the processor on.
-//!   [`blocking`] makes it do so sooner.
+//!   [`blocking`] makes it do so sooner; [`fs`], [`io`] and [`process`] are std's in such calls.
 //! - **What is it doing?** [`debug::goroutines`], or SIGQUIT, tells of every goroutine where it is and what it waits for.
 //! - **Futures** that are not tied to an executor run in goroutines: [`block_on`], [`spawn_future`].
 //! - When [`run`] returns, other goroutines are neither waited for nor unwound.
@@ -52,9 +53,13 @@ mod coro;
 #[cfg(not(loom))]
 pub mod debug;
 #[cfg(not(loom))]
+pub mod fs;
+#[cfg(not(loom))]
 mod future;
 #[cfg(not(loom))]
 pub mod goroutine;
+#[cfg(not(loom))]
+pub mod io;
 #[cfg(not(loom))]
 mod local;
 #[cfg(not(loom))]
@@ -64,9 +69,13 @@ pub mod net;
 #[cfg(not(loom))]
 mod os_thread;
 #[cfg(not(loom))]
+pub mod process;
+#[cfg(not(loom))]
 mod sched;
 #[cfg(not(loom))]
 mod scope;
+#[cfg(all(not(loom), unix))]
+pub mod signal;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]

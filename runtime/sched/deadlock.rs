@@ -1,8 +1,9 @@
 //! "all goroutines are asleep": nothing runs, nothing will.
 //!
 //! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, nobody waits for a socket, and every thread of the process is
-//!   accounted for: Ms that sleep, sysmon, the sleeping reporter, the tracer's threads, and threads that wait in a primitive of ours. Any other
-//!   thread could still send, so then there is no report.
+//!   accounted for: Ms that sleep, sysmon, the sleeping reporter, the tracer's threads, the thread that sends signals while nobody listens to
+//!   any, and threads that wait in a primitive of ours. Any other thread could still send, so then there is no report. Nor is there one while
+//!   somebody listens to signals: anybody may send those.
 //! - D2: it must look the same for [`SETTLE_NS`], with no goroutine of the program's resumed meanwhile: a thread that was woken counts as
 //!   awake from the wake-up on, but a goroutine that hands over to a thread may be seen between the two.
 //! - D4: the threads are counted between two looks at everything else, which must agree. A thread that sends and ends
@@ -28,6 +29,28 @@ const AGAIN_NS: u64 = 150_000_000;
 
 /// Callers that wait in `rt::run`.
 pub(crate) static RUNS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether signals could still wake somebody.
+pub(crate) static SIGNALS: Signals = Signals { listeners: AtomicUsize::new(0), threads: AtomicUsize::new(0) };
+
+/// What is to be known of [`crate::signal`].
+pub(crate) struct Signals {
+    listeners: AtomicUsize,
+    /// One, when it has been made. It sends nothing while nobody listens.
+    threads: AtomicUsize,
+}
+
+impl Signals {
+    /// So many listen. Set before the first signal can come, and when the last cannot any more.
+    pub(crate) fn set_listeners(&self, n: usize) {
+        self.listeners.store(n, Ordering::SeqCst);
+    }
+
+    /// The thread was started. Somebody listens.
+    pub(crate) fn has_thread(&self) {
+        self.threads.store(1, Ordering::SeqCst);
+    }
+}
 
 /// Watches an idle scheduler.
 pub(crate) struct Watch {
@@ -85,7 +108,7 @@ fn is_deadlock(quiet_ns: u64) -> bool {
     let Some(before) = Stillness::look() else { return false };
     // The tracer's threads, which wake nobody (see above). One that waits in a primitive of ours is among those already.
     let tracers = tracer::record::threads().into_iter().filter(|tid| !foreign::is_asleep(*tid)).count();
-    let ours = before.ms + 1 + tracers + before.asleep + before.reporters;
+    let ours = before.ms + 1 + tracers + before.asleep + before.reporters + before.signal_threads;
     threads().is_some_and(|n| n == ours) && Stillness::look() == Some(before)
 }
 
@@ -99,6 +122,8 @@ struct Stillness {
     wakes: u64,
     /// Whether the reporter sleeps: then it, too, wakes nobody.
     reporters: usize,
+    /// Whether there is the thread that sends signals, and nobody who listens to them.
+    signal_threads: usize,
     /// Turns of goroutines so far.
     turns: u32,
 }
@@ -112,6 +137,10 @@ impl Stillness {
         }
         let (asleep, wakes, turns) = (foreign::asleep(), foreign::wakes(), turns());
         let reporters = reporter::sleeping_threads();
+        if SIGNALS.listeners.load(Ordering::SeqCst) != 0 {
+            return None;
+        }
+        let signal_threads = SIGNALS.threads.load(Ordering::SeqCst);
         let ms = {
             let inner = SCHED.inner.lock();
             let seat = &inner.poller;
@@ -122,7 +151,7 @@ impl Stillness {
             inner.ms
         };
         let nothing = !SCHED.has_work() && SCHED.next_timer_ns() == u64::MAX;
-        nothing.then_some(Stillness { ms, asleep, wakes, reporters, turns })
+        nothing.then_some(Stillness { ms, asleep, wakes, reporters, signal_threads, turns })
     }
 }
 
@@ -147,5 +176,5 @@ fn report() -> ! {
     text.push('\n');
     text.push_str(&dump::all(Regs::default()).to_string());
     say(format_args!("{}", text.trim_end()));
-    quit::finish()
+    quit::finish(quit::EXIT_CODE)
 }

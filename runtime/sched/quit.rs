@@ -41,6 +41,9 @@ impl Quit {
     }
 }
 
+/// As Go's: of a dump that ends the process, and of a deadlock.
+pub(crate) const EXIT_CODE: i32 = 2;
+
 const NOTHING: u32 = 0;
 const WANTED: u32 = 1;
 const BUSY: u32 = 2;
@@ -81,6 +84,11 @@ extern "C" fn handler(signal: libc::c_int) {
     }
 }
 
+/// Whether this is our handler.
+pub(crate) fn is_handler(action: &libc::sigaction) -> bool {
+    action.sa_sigaction == handler as *const () as usize
+}
+
 /// Sysmon's half: sees to it that the dump is made, if there was a signal.
 pub(crate) fn look() {
     if WISH.load(Ordering::Relaxed) != WANTED || WISH.swap(BUSY, Ordering::Acquire) != WANTED {
@@ -95,21 +103,23 @@ fn dump() {
     let dump = dump::all(Regs::default());
     say(format_args!("SIGQUIT: {} goroutines\n\n{}", dump.goroutines().len(), dump.to_string().trim_end()));
     if GOES_ON.load(Ordering::Relaxed) == 0 {
-        finish();
+        finish(EXIT_CODE);
     }
     WISH.store(NOTHING, Ordering::Release);
 }
 
-/// Ends the process, with code 2 as Go does, after the trace has been finished, if that is possible.
-pub(crate) fn finish() -> ! {
-    // The trace's writer may be what everybody waits for.
-    let (done, finished) = std::sync::mpsc::channel();
-    let finishing = std::thread::Builder::new().spawn(move || {
-        crate::trace::finish_for_exit();
-        let _ = done.send(());
-    });
-    if finishing.is_ok() {
-        let _ = finished.recv_timeout(Duration::from_secs(5));
+/// Ends the process, after the trace has been finished, if that is possible.
+pub(crate) fn finish(code: i32) -> ! {
+    if crate::trace::has_session() {
+        // The trace's writer may be what everybody waits for.
+        let (done, finished) = std::sync::mpsc::channel();
+        let finishing = std::thread::Builder::new().spawn(move || {
+            crate::trace::finish_for_exit();
+            let _ = done.send(());
+        });
+        if finishing.is_ok() {
+            let _ = finished.recv_timeout(Duration::from_secs(5));
+        }
     }
-    std::process::exit(2);
+    std::process::exit(code);
 }

@@ -70,6 +70,8 @@ fn is_unknown<W: 'static>() -> bool {
     let plain = [
         TypeId::of::<File>(),
         TypeId::of::<BufWriter<File>>(),
+        TypeId::of::<crate::fs::File>(),
+        TypeId::of::<BufWriter<crate::fs::File>>(),
         TypeId::of::<io::Sink>(),
         TypeId::of::<io::Stdout>(),
         TypeId::of::<io::Stderr>(),
@@ -298,9 +300,20 @@ impl Drop for RunTrace {
     }
 }
 
-/// Ends the trace, if there is one, because the process is about to end.
+/// Whether there is a trace to be ended before the process is.
+pub(crate) fn has_session() -> bool {
+    !matches!(*SESSION.lock(), Session::None)
+}
+
+/// Ends the trace, if there is one, because the process is about to end. Called by a thread; waits for others who are about
+/// to start or stop one.
 pub(crate) fn finish_for_exit() {
-    if let Err(StopError::Stream(e)) = stop() {
-        say(format_args!("gort: {e}"));
+    loop {
+        match stop() {
+            Ok(_) => return,
+            Err(StopError::Stream(e)) => return say(format_args!("gort: {e}")),
+            Err(StopError::NotStarted) if !has_session() => return,
+            Err(StopError::NotStarted) => std::thread::sleep(Duration::from_millis(1)),
+        }
     }
 }
