@@ -45,8 +45,8 @@ func main() {
 		return usual
 	}
 	run := map[string]func() []float64{
-		"echo-64":   func() []float64 { return echo(atLeast, 64) },
-		"echo-1000": func() []float64 { return echo(atLeast, scaled(1_000, 100)) },
+		"echo-64":   func() []float64 { return echo(atLeast, 64, scaled(100, 2)) },
+		"echo-1000": func() []float64 { return echo(atLeast, scaled(1_000, 100), scaled(10, 2)) },
 		"churn":     func() []float64 { return churn(atLeast) },
 		"stream":    func() []float64 { return stream(scaled(1<<30, 16<<20)) },
 		"connected": func() []float64 { return idle(scaled(10_000, 100), *quick) },
@@ -151,9 +151,10 @@ func open(count int) (clients []net.Conn, end func() int) {
 	}
 }
 
-func echo(atLeast time.Duration, connections int) []float64 {
+// Multiples of so many round trips per connection.
+func echo(atLeast time.Duration, connections, each int) []float64 {
 	clients, end := open(connections)
-	_, ns, cores := measure(atLeast, connections*max(6_400/connections, 10), func(roundTrips int) {
+	_, ns, cores := measure(atLeast, connections*each, func(roundTrips int) {
 		var group sync.WaitGroup
 		for i, client := range clients {
 			group.Go(func() { converse(client, i, roundTrips/connections) })

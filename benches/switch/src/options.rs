@@ -16,11 +16,15 @@ usage: cargo xtask bench [net|http] [OPTION...]
   --rounds N         rounds of which the median is shown (7; 3 at most where goroutines are parked or dial)
   --millis N         least length of a measured run (switch 100, net 500, http 5000)
   --procs N,...      numbers of Ps (1,2)
-  --only WORD,...    contenders (all that take part): gort go tokio may smol gort-sink gort-file; in switch also std
-                     parking_lot crossbeam; in net also std mio go-sink
-  --workloads W,...  of switch: yield-1 yield-1000 spawn-join spawn-group spawn-million ping-pong buffered-1x1 buffered-4x4
-                     mutex mutex-8 skynet timers memory memory-64k idle cores; of net: echo-64 echo-1000 churn stream
-                     connected dial; of http: hello (all of the suite)
+  --only WORD,...    contenders (all that take part)
+             everywhere: gort go tokio
+             switch:     may smol std parking_lot crossbeam gort-sink gort-file
+             net:        may smol std mio gort-sink gort-file go-sink
+  --workloads W,...  some of a suite (all)
+             switch:     yield-1 yield-1000 spawn-join spawn-group spawn-million ping-pong buffered-1x1 buffered-4x4 mutex
+                         mutex-8 skynet timers memory memory-64k idle cores
+             net:        echo-64 echo-1000 churn stream connected dial
+             http:       hello
   --limit N          seconds after which a child is killed (120)
   --markdown FILE    also write the tables there, between the marks for this suite and allocator
   --go PATH          the go command (else $GO, the PATH, or the one that conformance installs)

@@ -56,7 +56,7 @@ pub fn body(options: &Options, results: &Results) {
     if options.contenders.contains(&Contender::Gort) {
         table(options, results);
     }
-    if let Some(warning) = results.disturbed() {
+    if let Some(warning) = results.disturbed().filter(|_| !options.quick) {
         println!("\n{warning}");
     }
 }

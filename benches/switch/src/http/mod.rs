@@ -59,7 +59,9 @@ pub fn measure(program: &Path, (_, procs, contender): Key, options: &Options) ->
     let result = server.listens().and_then(|address| {
         greet(&address)?;
         let seconds = options.at_least.as_secs().max(1);
-        wrk(&address, 1, options.limit)?;
+        if !options.quick {
+            wrk(&address, 1, options.limit)?;
+        }
         wrk(&address, seconds, options.limit)
     });
     result.map_err(|why| server.end(&why))

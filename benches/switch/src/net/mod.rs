@@ -131,7 +131,10 @@ fn shortened(kind: Net) -> Net {
 /// Measures it.
 pub fn drive(rival: &impl Sockets, work: Work) -> Result<Outcome, String> {
     Ok(match work.kind {
-        Net::Echo(connections) => echo(rival, connections, work.at_least).outcome(),
+        Net::Echo(connections) => {
+            let each = if work.quick { 2 } else { (6_400 / connections).max(10) };
+            echo(rival, connections, each, work.at_least).outcome()
+        }
         // By hundreds, so that each client has as many; the first run is long enough to start what is started once.
         Net::Churn => measure(work.at_least, 100 * CHURNERS, rival.churn()).outcome(),
         Net::Stream(bytes) => stream(rival, bytes),
@@ -148,10 +151,11 @@ pub fn files(connections: usize) -> u64 {
     2 * connections as u64 + 100
 }
 
-fn echo(rival: &impl Sockets, connections: usize, at_least: Duration) -> Measured {
+/// Multiples of `each` round trips per connection.
+fn echo(rival: &impl Sockets, connections: usize, each: usize, at_least: Duration) -> Measured {
     let mut echo = rival.echo(connections);
-    let unit = connections * (6_400 / connections).max(10);
-    let measured = measure(at_least, unit as u64, |round_trips| echo.run(round_trips));
+    let unit = (connections * each) as u64;
+    let measured = measure(at_least, unit, |round_trips| echo.run(round_trips));
     assert_eq!(echo.end(), measured.ops_all * MESSAGE as u64, "the server has echoed another number of bytes");
     measured
 }
