@@ -34,6 +34,7 @@ func main() {
 	workload := flag.String("workloads", "", "one workload")
 	procs := flag.Int("procs", 1, "GOMAXPROCS")
 	millis := flag.Int("millis", 100, "least length of the measured run")
+	connections := flag.Int("connections", 10_000, "idle ones")
 	quick := flag.Bool("quick", false, "less of everything")
 	flag.Parse()
 	runtime.GOMAXPROCS(*procs)
@@ -49,7 +50,7 @@ func main() {
 		"echo-1000": func() []float64 { return echo(atLeast, scaled(1_000, 100), scaled(10, 2)) },
 		"churn":     func() []float64 { return churn(atLeast) },
 		"stream":    func() []float64 { return stream(scaled(1<<30, 16<<20)) },
-		"connected": func() []float64 { return idle(scaled(10_000, 100), *quick) },
+		"connected": func() []float64 { return idle(scaled(*connections, 100), *quick) },
 		"dial":      func() []float64 { return dial(*procs, scaled(200, 10)) },
 	}[*workload]
 	if run == nil {

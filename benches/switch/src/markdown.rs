@@ -66,10 +66,12 @@ fn tables(options: &Options, results: &Results, go: Option<&str>) -> String {
     let _ = writeln!(text, "\nMeasured {}, with {ALLOCATOR_NAME}; rounds: {}.\n", machine::when(), options.rounds);
     let _ = writeln!(text, "- {}", machine::machine());
     let _ = writeln!(text, "- {}; {go}", machine::rustc());
-    let _ = writeln!(text, "- {}\n", machine::crates(options.suite));
+    let _ = writeln!(text, "- {}", machine::crates(options.suite));
     if let (Suite::Http, Ok(wrk)) = (options.suite, http::find_wrk()) {
-        let _ = writeln!(text, "- {wrk}\n");
+        let _ = writeln!(text, "- {wrk}");
     }
+    results.remarks.iter().for_each(|remark| text.push_str(&format!("- {remark}\n")));
+    text.push('\n');
     if let Some(warning) = results.disturbed() {
         let _ = writeln!(text, "**{warning}**\n");
     }

@@ -64,6 +64,8 @@ pub struct Child {
     pub at_least: Duration,
     /// Only whether it works.
     pub quick: bool,
+    /// How many idle connections, where fewer are allowed than the workload has.
+    pub connections: Option<usize>,
 }
 
 /// A server of HTTP.
@@ -105,7 +107,8 @@ pub struct Options {
 /// Reads the command line.
 pub fn parse(args: &[String]) -> Result<Command, String> {
     let (mut suite, mut rounds, mut at_least) = (None, None, None);
-    let (mut contenders, mut workloads, mut child, mut serve) = (None, None, None, None);
+    let (mut contenders, mut workloads) = (None, None);
+    let (mut child, mut serve, mut connections) = (None, None, None);
     let mut options = Options {
         suite: Suite::Switch,
         rounds: 7,
@@ -143,6 +146,7 @@ pub fn parse(args: &[String]) -> Result<Command, String> {
             "--seed" => options.seed = number(arg, value)? as u64,
             // For the children of a run; not in the help text.
             "--child" => child = Some(contender(value)?),
+            "--connections" => connections = Some(number(arg, value)?),
             "--serve" => serve = Some(value.clone()),
             _ => return Err(format!("no option {arg:?}; --help lists them")),
         }
@@ -167,8 +171,9 @@ pub fn parse(args: &[String]) -> Result<Command, String> {
     }
     if let Some(contender) = child {
         let [workload] = options.workloads[..] else { return Err("a child has one workload".into()) };
+        let procs = one_procs(&options)?;
         let Options { at_least, quick, .. } = options;
-        return Ok(Command::Child(Child { contender, workload, procs: one_procs(&options)?, at_least, quick }));
+        return Ok(Command::Child(Child { contender, workload, procs, at_least, quick, connections }));
     }
     Ok(Command::Bench(options))
 }

@@ -61,23 +61,37 @@ pub fn confine(procs: usize) {
 
 /// Lets this process and its children have so many files open at once; the error says what to type.
 pub fn allow_files(count: u64) -> Result<(), String> {
+    let limit = file_limit();
+    // Above the hard limit only with the privilege to raise that.
+    let most = count.max(limit.rlim_max);
+    if limit.rlim_cur >= count || set_file_limit(libc::rlimit { rlim_cur: most, rlim_max: most }) {
+        return Ok(());
+    }
+    let hard = limit.rlim_max;
+    Err(format!(
+        "it takes {count} open files, and the hard limit is {hard}; for this shell: sudo prlimit --pid $$ --nofile={count}"
+    ))
+}
+
+/// Lets them have as many as they may; how many that is.
+pub fn allow_most_files() -> u64 {
+    let hard = file_limit().rlim_max;
+    // That is always allowed.
+    set_file_limit(libc::rlimit { rlim_cur: hard, rlim_max: hard });
+    hard
+}
+
+fn file_limit() -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is an rlimit to write to.
     let failed = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     assert_eq!(failed, 0, "no limit of open files");
-    if limit.rlim_cur >= count {
-        return Ok(());
-    }
-    let hard = limit.rlim_max;
-    // Above the hard limit only with the privilege to raise that.
-    let wanted = libc::rlimit { rlim_cur: count.max(hard), rlim_max: count.max(hard) };
-    // SAFETY: `wanted` is an rlimit to read.
-    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &wanted) } {
-        0 => Ok(()),
-        _ => Err(format!(
-            "it takes {count} open files, and the hard limit is {hard}; for this shell: sudo prlimit --pid $$ --nofile={count}"
-        )),
-    }
+    limit
+}
+
+fn set_file_limit(limit: libc::rlimit) -> bool {
+    // SAFETY: `limit` is an rlimit to read.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0 }
 }
 
 /// Lets the end of a connection be abrupt: closing it sends a reset, and leaves no port in TIME_WAIT for a minute.

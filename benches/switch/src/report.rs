@@ -56,6 +56,7 @@ pub fn body(options: &Options, results: &Results) {
     if options.contenders.contains(&Contender::Gort) {
         table(options, results);
     }
+    results.remarks.iter().for_each(|remark| println!("\n{remark}"));
     if let Some(warning) = results.disturbed().filter(|_| !options.quick) {
         println!("\n{warning}");
     }

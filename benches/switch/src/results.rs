@@ -2,7 +2,7 @@
 
 use crate::rivals::{Contender, Part};
 use crate::workload::{Column, Target, Workload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who runs what with how many Ps.
 pub type Key = (Workload, usize, Contender);
@@ -16,6 +16,8 @@ pub struct Results {
     pub failures: BTreeMap<Key, String>,
     /// Why there is no Go.
     pub no_go: Option<String>,
+    /// What else a reader must know.
+    pub remarks: BTreeSet<String>,
 }
 
 impl Results {

@@ -48,11 +48,17 @@ pub fn run(options: &Options) -> Result<(), String> {
             };
             let result = match workload.spec().kind {
                 Kind::Http => http::measure(program, *key, options),
-                // It is for the children: they inherit it.
-                Kind::Net(Net::Idle(count)) if !options.quick => {
-                    probe::allow_files(net::files(count)).and_then(|()| child(program, *key, options))
+                Kind::Net(Net::Idle(wanted)) if !options.quick => {
+                    let (connections, why) = net::connections(wanted);
+                    results.remarks.extend(why);
+                    child(program, *key, options, Some(connections))
                 }
-                _ => child(program, *key, options),
+                // The limit is for the children: they inherit it.
+                Kind::Net(kind) => {
+                    let raised = if options.quick { Ok(()) } else { probe::allow_files(net::files(kind)) };
+                    raised.and_then(|()| child(program, *key, options, None))
+                }
+                _ => child(program, *key, options, None),
             };
             results.add(*key, result);
         }
@@ -81,12 +87,20 @@ fn children(options: &Options, has_go: bool) -> Vec<Key> {
 }
 
 /// Runs one child; answers its values.
-fn child(program: &Path, (workload, procs, contender): Key, options: &Options) -> Result<Vec<f64>, String> {
+fn child(
+    program: &Path,
+    (workload, procs, contender): Key,
+    options: &Options,
+    connections: Option<usize>,
+) -> Result<Vec<f64>, String> {
     let mut command = Command::new(program);
     command.args(["--child", contender.word(), "--workloads", workload.word()]);
     command.args(["--procs", &procs.to_string(), "--millis", &options.at_least.as_millis().to_string()]);
     if options.quick {
         command.arg("--quick");
+    }
+    if let Some(connections) = connections {
+        command.args(["--connections", &connections.to_string()]);
     }
     undisturbed(&mut command);
     let (status, stdout, stderr) = output(command, options.limit)?;

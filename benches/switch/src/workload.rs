@@ -100,7 +100,7 @@ pub enum Workload {
     Churn,
     /// A gigabyte through one connection.
     Stream,
-    /// Ten thousand connections, and nothing else.
+    /// Ten thousand connections, or as many as may be open, and nothing else.
     Connected,
     /// Connections made while as many goroutines as there are Ps compute.
     Dial,
@@ -136,7 +136,7 @@ pub enum Net {
     Churn,
     /// So many bytes, once; before them a few.
     Stream(u64),
-    /// So many connections that wait: memory and processor time.
+    /// So many connections that wait, unless fewer are allowed: memory and processor time.
     Idle(usize),
     /// So many connections, one after the other: how long each takes.
     Dial(usize),
@@ -282,7 +282,7 @@ pub const TABLE: [Spec; 23] = {
             column("ms", None),
             BUSY,
         ]),
-        spec(W::Connected, "connected", "10,000 idle connections, each", Net(N::Idle(10_000)), Fixed(2), &[
+        spec(W::Connected, "connected", "idle connections, each", Net(N::Idle(10_000)), Fixed(2), &[
             column("bytes", None),
             shown("% of a core"),
         ]),

@@ -90,9 +90,14 @@ pub trait Echo {
 
 /// Runs a child.
 pub fn run(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> {
-    let Child { contender, workload, procs, at_least, quick } = *child;
+    let Child { contender, workload, procs, at_least, quick, connections } = *child;
     let Kind::Net(kind) = workload.spec().kind else { unreachable!("of another suite") };
-    let work = Work { kind: if quick { shortened(kind) } else { kind }, procs, at_least, quick };
+    let kind = if quick { shortened(kind) } else { kind };
+    let kind = match (kind, connections) {
+        (Net::Idle(_), Some(allowed)) => Net::Idle(allowed),
+        _ => kind,
+    };
+    let work = Work { kind, procs, at_least, quick };
     let outcome = match contender {
         Contender::Gort | Contender::GortSink | Contender::GortFile => return gort::run(work, sink),
         Contender::Tokio => tokio::run(work)?,
@@ -130,6 +135,7 @@ fn shortened(kind: Net) -> Net {
 
 /// Measures it.
 pub fn drive(rival: &impl Sockets, work: Work) -> Result<Outcome, String> {
+    probe::allow_files(files(work.kind))?;
     Ok(match work.kind {
         Net::Echo(connections) => {
             let each = if work.quick { 2 } else { (6_400 / connections).max(10) };
@@ -138,17 +144,28 @@ pub fn drive(rival: &impl Sockets, work: Work) -> Result<Outcome, String> {
         // By hundreds, so that each client has as many; the first run is long enough to start what is started once.
         Net::Churn => measure(work.at_least, 100 * CHURNERS, rival.churn()).outcome(),
         Net::Stream(bytes) => stream(rival, bytes),
-        Net::Idle(count) => {
-            probe::allow_files(files(count))?;
-            idle(rival, count, work.quick)
-        }
+        Net::Idle(count) => idle(rival, count, work.quick),
         Net::Dial(count) => dial(rival, work.procs, count),
     })
 }
 
-/// Open files that so many connections take: two each, and some for the rest.
-pub fn files(connections: usize) -> u64 {
-    2 * connections as u64 + 100
+/// Open files besides connections.
+const OTHER_FILES: u64 = 100;
+
+/// Open files that it takes: two for each connection, and some for the rest.
+pub fn files(kind: Net) -> u64 {
+    match kind {
+        Net::Echo(connections) | Net::Idle(connections) => 2 * connections as u64 + OTHER_FILES,
+        Net::Churn | Net::Stream(_) | Net::Dial(_) => 2 * OTHER_FILES,
+    }
+}
+
+/// How many idle connections this process and its children may have, of so many; if fewer, why, and what to type.
+pub fn connections(wanted: usize) -> (usize, Option<String>) {
+    let Err(why) = probe::allow_files(files(Net::Idle(wanted))) else { return (wanted, None) };
+    let allowed = probe::allow_most_files().saturating_sub(OTHER_FILES) as usize / 2;
+    let allowed = (allowed / 100 * 100).min(wanted);
+    (allowed, Some(format!("idle connections: {allowed} instead of {wanted}: {why}")))
 }
 
 /// Multiples of `each` round trips per connection.
@@ -192,4 +209,18 @@ fn dial(rival: &impl Sockets, busy: usize, count: usize) -> Outcome {
     took.sort_unstable();
     let ms = |percent: usize| took[count * percent / 100].as_secs_f64() * 1e3;
     Outcome { values: vec![ms(50), ms(99)], ops_all: count as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_connections_as_files_allow() {
+        assert_eq!(connections(10), (10, None));
+        let (count, why) = connections(1 << 40);
+        assert!(count > 0 && count % 100 == 0 && count < 1 << 40, "{count}");
+        assert!(why.is_some_and(|why| why.contains("prlimit")));
+        assert_eq!(probe::allow_files(files(Net::Idle(count))), Ok(()));
+    }
 }
