@@ -1,12 +1,14 @@
 //! Where a scheduler's last idle thread sleeps: readiness, wake-ups and a precise time-out over [`mio`].
 //!
-//! The crate knows no scheduler. It has two nouns: a [`Poller`], in which one thread at a time waits, and any number
-//! of [`Waker`]s, which end that wait from other threads.
+//! The crate knows no scheduler. It has three nouns: a [`Poller`], in which one thread at a time waits; any number of [`Waker`]s,
+//! which end that wait from other threads; and [`Descriptors`], one for each source in the poll set, whose [`Slot`]s remember for
+//! each direction whether it is ready.
 //!
 //! # Protocol
 //!
-//! A wait ends for one of two reasons, and [`Woken`] says which: somebody woke it, or its time is up. A wake is a
-//! token, not a pulse: given before the wait, it ends the next one at once; given many times, it ends one wait.
+//! A wait ends for one of three reasons, and [`Woken`] says which: somebody woke it, something has happened to a source, or its
+//! time is up. A wake is a token, not a pulse: given before the wait, it ends the next one at once; given many times, it ends
+//! one wait. Events are told once, to whoever waits or [polls](Poller::poll) next; what becomes of them is in `slot.rs`.
 //!
 //! ```text
 //!   waiter                                     waker
@@ -26,6 +28,7 @@
 //! - N4: An event from the kernel is a hint. The flag and the clock decide. Otherwise a late eventfd write (the waiter
 //!   saw the flag first) or a timer left armed by an earlier wait would end a later wait for no reason.
 //! - N5: A wait MUST NOT report [`Woken::TimedOut`] while a wake is pending, nor before its time.
+//! - N6: An event that the kernel has told MUST be delivered, however the wait ends: it is not told again.
 //!
 //! The flag's table, its memory order and its loom model are in `flag.rs`.
 //!
@@ -39,7 +42,8 @@
 //! # Tokens
 //!
 //! Every source in the poll set has a token. The crate keeps the two at the top of the range for itself (waker and
-//! timer); those below are free for sockets.
+//! timer); those below are free for sockets. A descriptor's token is its index and a sequence that changes with each use, so that
+//! a late event is recognised.
 //!
 //! # Rejected
 //!
@@ -53,8 +57,15 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod descriptors;
 mod flag;
 mod poller;
+mod slot;
 mod timer;
 
-pub use poller::{Poller, TryWait, Waker, Woken};
+pub use descriptors::{Descriptor, Descriptors};
+pub use mio::event::Source;
+#[cfg(unix)]
+pub use mio::unix::SourceFd;
+pub use poller::{Event, Poller, TryWait, Waker, Woken};
+pub use slot::{Begin, Look, Notified, Slot};

@@ -1,8 +1,9 @@
-//! The poller and its wakers. The protocol and its invariants (N1 to N5) are in the crate's header.
+//! The poller, its wakers and its sources. The protocol and its invariants (N1 to N6) are in the crate's header.
 
 use crate::flag::{Found, Notify, WakeFlag};
 use crate::timer::{Arm, Timer};
-use mio::{Events, Poll, Token};
+use mio::event::Source;
+use mio::{Events, Interest, Poll, Registry, Token};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -22,6 +23,8 @@ pub enum Woken {
     /// A [`Waker`] ended it. What its owner did before it called [`Waker::wake`] is visible, and so is what all others
     /// did whose wakes were merged into this one.
     Wake,
+    /// Something has happened to a source, and no wake is pending.
+    Events,
     /// The time-out is over and no wake is pending.
     TimedOut,
 }
@@ -45,14 +48,41 @@ pub enum TryWait {
 /// let poller = Poller::new()?;
 /// let waker = poller.waker();
 /// std::thread::spawn(move || waker.wake());
-/// assert_eq!(poller.wait(None)?, Woken::Wake);
-/// assert_eq!(poller.wait(Some(Duration::from_micros(50)))?, Woken::TimedOut);
+/// assert_eq!(poller.wait(None, |_| {})?, Woken::Wake);
+/// assert_eq!(poller.wait(Some(Duration::from_micros(50)), |_| {})?, Woken::TimedOut);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Poller {
     /// N1: the lock is held throughout a wait.
     inner: Mutex<Inner>,
+    /// The way to the poll set that needs no lock.
+    registry: Registry,
     shared: Arc<Shared>,
+}
+
+/// That something has happened to a source: a hint that a try may succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// What the source was registered under.
+    pub token: usize,
+    /// There is something to read or to accept, or there never will be.
+    pub readable: bool,
+    /// There is room to write, a connection was made or failed, or there never will be.
+    pub writable: bool,
+    /// The peer has closed its half or all of it, there is an error or urgent data: one short try to read need not be the last.
+    pub closing: bool,
+}
+
+impl Event {
+    fn of(event: &mio::event::Event) -> Event {
+        let closing = event.is_read_closed() || event.is_write_closed() || event.is_error() || event.is_priority();
+        Event {
+            token: event.token().0,
+            readable: event.is_readable() || closing,
+            writable: event.is_writable() || event.is_write_closed() || event.is_error(),
+            closing,
+        }
+    }
 }
 
 struct Inner {
@@ -77,6 +107,7 @@ impl Poller {
         let signal = mio::Waker::new(poll.registry(), TOKEN_WAKER)?;
         let timer = Timer::new(poll.registry(), TOKEN_TIMER)?;
         Ok(Poller {
+            registry: poll.registry().try_clone()?,
             inner: Mutex::new(Inner { poll, events: Events::with_capacity(EVENTS_MAX), timer }),
             shared: Arc::new(Shared { flag: WakeFlag::new(), signal }),
         })
@@ -87,19 +118,43 @@ impl Poller {
         Waker { shared: Arc::clone(&self.shared) }
     }
 
-    /// Waits until somebody wakes this poller or `timeout` is over; without a time-out, until a wake. A wake that came
-    /// since the last wait ends this one at once, without a system call.
+    /// Puts a source into the poll set, for both directions, edge-triggered: each change is told once. On Linux urgent data are told
+    /// of, too.
+    ///
+    /// # Errors
+    ///
+    /// The system's: no memory, too many watches, a descriptor that cannot be polled (a file).
+    pub fn register(&self, source: &mut impl Source, token: usize) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let interest = interest | Interest::PRIORITY;
+        self.registry.register(source, Token(token), interest)
+    }
+
+    /// Takes a source out of the poll set. Events for it may still come: see [`Descriptors`](crate::Descriptors).
+    ///
+    /// # Errors
+    ///
+    /// The system's, when it is not in the set.
+    pub fn deregister(&self, source: &mut impl Source) -> io::Result<()> {
+        self.registry.deregister(source)
+    }
+
+    /// Waits until somebody wakes this poller, something has happened to a source, or `timeout` is over; without a time-out,
+    /// until one of the first two. A wake that came since the last wait ends this one at once, without a system call.
     ///
     /// While another thread is in the poller, this one first waits for its turn; the time-out begins after that. Where
     /// this must not happen, use [`try_wait`](Poller::try_wait).
     ///
+    /// `on_event` is called for each event, while other threads are kept out of the poller.
+    ///
     /// # Errors
     ///
     /// What the kernel's wait answers, except for an interruption by a signal: then the wait goes on.
-    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Woken> {
+    pub fn wait(&self, timeout: Option<Duration>, on_event: impl FnMut(Event)) -> io::Result<Woken> {
         // Poisoned by a panic in mio at worst; between waits there is no state to be broken.
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        self.wait_in(&mut inner, timeout)
+        self.wait_in(&mut inner, timeout, on_event)
     }
 
     /// As [`wait`](Poller::wait), but answers [`TryWait::Busy`] at once when another thread is in the poller.
@@ -107,16 +162,40 @@ impl Poller {
     /// # Errors
     ///
     /// As [`wait`](Poller::wait).
-    pub fn try_wait(&self, timeout: Option<Duration>) -> io::Result<TryWait> {
-        let mut inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(TryWait::Busy),
-        };
-        self.wait_in(&mut inner, timeout).map(TryWait::Waited)
+    pub fn try_wait(&self, timeout: Option<Duration>, on_event: impl FnMut(Event)) -> io::Result<TryWait> {
+        let Some(mut inner) = self.try_enter() else { return Ok(TryWait::Busy) };
+        self.wait_in(&mut inner, timeout, on_event).map(TryWait::Waited)
     }
 
-    fn wait_in(&self, inner: &mut MutexGuard<'_, Inner>, timeout: Option<Duration>) -> io::Result<Woken> {
+    /// Collects what has happened to the sources, without waiting, and leaves wakes to those who do wait. Answers how many events there
+    /// were, 0 also if another thread is in the poller.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel's wait answers, except for an interruption by a signal.
+    pub fn poll(&self, mut on_event: impl FnMut(Event)) -> io::Result<usize> {
+        let Some(mut inner) = self.try_enter() else { return Ok(0) };
+        match inner.poll_once(Some(Duration::ZERO)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        Ok(inner.deliver(&mut on_event))
+    }
+
+    fn try_enter(&self) -> Option<MutexGuard<'_, Inner>> {
+        match self.inner.try_lock() {
+            Ok(inner) => Some(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn wait_in(
+        &self,
+        inner: &mut Inner,
+        timeout: Option<Duration>,
+        mut on_event: impl FnMut(Event),
+    ) -> io::Result<Woken> {
         let flag = &self.shared.flag;
         // A deadline past the end of the clock is none.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -126,13 +205,19 @@ impl Poller {
                 return Ok(Woken::Wake);
             }
             let polled = inner.poll_once(left);
-            // The wake first, also after an error: the flag is consumed here, the error will come again (N5).
-            if flag.end_wait() == Found::Wake {
+            // The wake first, also after an error: the flag is consumed here, the error will come again (N5). Events are told once,
+            // so they are delivered in any case (N6).
+            let woken = flag.end_wait() == Found::Wake;
+            let events = inner.deliver(&mut on_event);
+            if woken {
                 return Ok(Woken::Wake);
             }
             match polled {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
+            }
+            if events != 0 {
+                return Ok(Woken::Events);
             }
             // N4: no wake, whatever the kernel said. Only the clock can end the wait now.
             left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -144,13 +229,30 @@ impl Poller {
 }
 
 impl Inner {
-    /// One call of the kernel. Which events it brought does not matter yet: the waker's and the timer's are hints (N4).
+    /// One call of the kernel.
     fn poll_once(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = match timeout {
             Some(timeout) if self.timer.arm(timeout) == Arm::Armed => None,
             other => other,
         };
-        self.poll.poll(&mut self.events, timeout)
+        // An error leaves the events of the call before, which were delivered.
+        let polled = self.poll.poll(&mut self.events, timeout);
+        if polled.is_err() {
+            self.events.clear();
+        }
+        polled
+    }
+
+    /// Tells of the events that the last call brought, once (N6); answers how many there were. The waker's and the timer's are not among
+    /// them: they are hints for this crate (N4).
+    fn deliver(&mut self, on_event: &mut impl FnMut(Event)) -> usize {
+        let mut events = 0;
+        for event in self.events.iter().filter(|e| e.token() != TOKEN_WAKER && e.token() != TOKEN_TIMER) {
+            events += 1;
+            on_event(Event::of(event));
+        }
+        self.events.clear();
+        events
     }
 }
 

@@ -59,6 +59,8 @@ pub mod goroutine;
 mod local;
 #[cfg(not(loom))]
 pub mod metrics;
+#[cfg(all(unix, not(loom)))]
+pub mod net;
 #[cfg(not(loom))]
 mod os_thread;
 #[cfg(not(loom))]

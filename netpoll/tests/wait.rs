@@ -12,14 +12,52 @@ const LOST: Duration = Duration::from_secs(60);
 const STORM: usize = if cfg!(miri) { 200 } else { 50_000 };
 
 fn assert_idle(poller: &Poller) {
-    assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap(), Woken::TimedOut, "a wake was left over");
+    assert_eq!(poller.wait(Some(Duration::ZERO), |_| {}).unwrap(), Woken::TimedOut, "a wake was left over");
 }
 
 #[test]
 fn smoke_wake_before_wait() {
     let poller = Poller::new().unwrap();
     poller.waker().wake();
-    assert_eq!(poller.wait(None).unwrap(), Woken::Wake);
+    assert_eq!(poller.wait(None, |_| {}).unwrap(), Woken::Wake);
+    assert_idle(&poller);
+}
+
+/// Events of two sockets, by token; each is told once, and one that came with a wake is not lost (N6).
+#[cfg(unix)]
+#[test]
+fn smoke_events() {
+    use netpoll::{Event, SourceFd};
+    use std::io::{Read, Write};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    let poller = Poller::new().unwrap();
+    let (mut near, mut far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    poller.register(&mut SourceFd(&near.as_raw_fd()), 42).unwrap();
+    let mut events: Vec<Event> = Vec::new();
+    assert_eq!(poller.wait(Some(LOST), |e| events.push(e)).unwrap(), Woken::Events);
+    assert_eq!(events, [Event { token: 42, readable: false, writable: true, closing: false }]);
+    events.clear();
+    assert_eq!(poller.poll(|e| events.push(e)).unwrap(), 0);
+
+    far.write_all(b"x").unwrap();
+    poller.waker().wake();
+    // The wake ends the wait before it begins, or after: then with the event.
+    assert_eq!(poller.wait(Some(LOST), |e| events.push(e)).unwrap(), Woken::Wake);
+    if events.is_empty() {
+        assert_eq!(poller.poll(|e| events.push(e)).unwrap(), 1);
+    }
+    assert!(events[0].readable && !events[0].closing && events[0].token == 42, "{events:?}");
+    assert_eq!(near.read(&mut [0; 8]).unwrap(), 1);
+
+    drop(far);
+    events.clear();
+    assert_eq!(poller.wait(Some(LOST), |e| events.push(e)).unwrap(), Woken::Events);
+    assert!(events[0].readable && events[0].closing, "{events:?}");
+    poller.deregister(&mut SourceFd(&near.as_raw_fd())).unwrap();
+    assert!(poller.deregister(&mut SourceFd(&near.as_raw_fd())).is_err());
     assert_idle(&poller);
 }
 
@@ -33,7 +71,7 @@ fn smoke_wake_during_wait() {
             thread::sleep(Duration::from_millis(20));
             waker.wake();
         });
-        assert_eq!(poller.wait(Some(LOST)).unwrap(), Woken::Wake);
+        assert_eq!(poller.wait(Some(LOST), |_| {}).unwrap(), Woken::Wake);
     });
     assert_idle(&poller);
 }
@@ -43,7 +81,7 @@ fn many_wakes_are_one() {
     let poller = Poller::new().unwrap();
     let waker = poller.waker();
     (0..1_000).for_each(|_| waker.clone().wake());
-    assert_eq!(poller.wait(None).unwrap(), Woken::Wake);
+    assert_eq!(poller.wait(None, |_| {}).unwrap(), Woken::Wake);
     assert_idle(&poller);
 }
 
@@ -51,7 +89,7 @@ fn many_wakes_are_one() {
 fn a_wake_beats_the_time_out() {
     let poller = Poller::new().unwrap();
     poller.waker().wake();
-    assert_eq!(poller.wait(Some(Duration::ZERO)).unwrap(), Woken::Wake);
+    assert_eq!(poller.wait(Some(Duration::ZERO), |_| {}).unwrap(), Woken::Wake);
     assert_idle(&poller);
 }
 
@@ -61,7 +99,7 @@ fn time_out_past_the_end_of_the_clock() {
     let waker = poller.waker();
     thread::scope(|scope| {
         scope.spawn(move || waker.wake());
-        assert_eq!(poller.wait(Some(Duration::MAX)).unwrap(), Woken::Wake);
+        assert_eq!(poller.wait(Some(Duration::MAX), |_| {}).unwrap(), Woken::Wake);
     });
 }
 
@@ -70,15 +108,15 @@ fn busy_while_another_thread_waits() {
     let poller = Poller::new().unwrap();
     let waker = poller.waker();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| poller.wait(Some(LOST)).unwrap());
+        let waiter = scope.spawn(|| poller.wait(Some(LOST), |_| {}).unwrap());
         // Not yet busy means that this thread was first: it waits for nothing, and tries again.
-        while poller.try_wait(Some(Duration::ZERO)).unwrap() != TryWait::Busy {
+        while poller.try_wait(Some(Duration::ZERO), |_| {}).unwrap() != TryWait::Busy {
             thread::yield_now();
         }
         waker.wake();
         assert_eq!(waiter.join().unwrap(), Woken::Wake);
     });
-    assert_eq!(poller.try_wait(Some(Duration::ZERO)).unwrap(), TryWait::Waited(Woken::TimedOut));
+    assert_eq!(poller.try_wait(Some(Duration::ZERO), |_| {}).unwrap(), TryWait::Waited(Woken::TimedOut));
 }
 
 #[test]
@@ -98,7 +136,7 @@ fn time_out_accuracy() {
         let mut late: Vec<Duration> = (0..20)
             .map(|_| {
                 let start = Instant::now();
-                assert_eq!(poller.wait(Some(timeout)).unwrap(), Woken::TimedOut);
+                assert_eq!(poller.wait(Some(timeout), |_| {}).unwrap(), Woken::TimedOut);
                 let took = start.elapsed();
                 assert!(took >= timeout, "a wait of {timeout:?} was over after {took:?}");
                 took - timeout
@@ -121,9 +159,9 @@ fn a_stale_timer_ends_no_later_wait() {
                 waker.wake();
             });
             // Woken long before its time, mostly; a loaded machine may let the time run out, which proves nothing.
-            let _ = poller.wait(Some(Duration::from_millis(10))).unwrap();
+            let _ = poller.wait(Some(Duration::from_millis(10)), |_| {}).unwrap();
         });
-        let _ = poller.wait(Some(Duration::ZERO)).unwrap();
+        let _ = poller.wait(Some(Duration::ZERO), |_| {}).unwrap();
         let late = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -131,7 +169,7 @@ fn a_stale_timer_ends_no_later_wait() {
                 late.store(true, Ordering::Relaxed);
                 waker.wake();
             });
-            assert_eq!(poller.wait(None).unwrap(), Woken::Wake);
+            assert_eq!(poller.wait(None, |_| {}).unwrap(), Woken::Wake);
             assert!(late.load(Ordering::Relaxed), "ended by nobody");
         });
     }
@@ -158,7 +196,7 @@ fn storm(wakers: usize, timeout_of: impl Fn(usize) -> Duration) {
         start.wait();
         while done.load(Ordering::Relaxed) < wakers * STORM {
             let timeout = timeout_of(woken + timed_out);
-            match poller.wait(Some(timeout)).unwrap() {
+            match poller.wait(Some(timeout), |_| {}).unwrap() {
                 Woken::Wake => woken += 1,
                 Woken::TimedOut => {
                     assert!(timeout < LOST, "a wake was lost");
@@ -192,7 +230,7 @@ fn ping_pong() {
         }
         (0..rounds)
             .filter(|_| {
-                let woken = poller.wait(Some(LOST)).unwrap();
+                let woken = poller.wait(Some(LOST), |_| {}).unwrap();
                 peer.wake();
                 woken == Woken::Wake
             })

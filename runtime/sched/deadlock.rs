@@ -1,6 +1,6 @@
 //! "all goroutines are asleep": nothing runs, nothing will.
 //!
-//! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, and every thread of the process is
+//! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, nobody waits for a socket, and every thread of the process is
 //!   accounted for: Ms that sleep, sysmon, the sleeping reporter, the tracer's reader, and threads that wait in a primitive of ours. Any other
 //!   thread could still send, so then there is no report.
 //! - D2: it must look the same for [`SETTLE_NS`], with no goroutine of the program's resumed meanwhile: a thread that was woken counts as
@@ -18,7 +18,7 @@ use crate::prim::say::say;
 use crate::sched::life::stackless;
 use crate::sched::m::M;
 use crate::sched::sysmon::all_idle;
-use crate::sched::{SCHED, dump, foreign, quit, reporter, wired};
+use crate::sched::{SCHED, dump, foreign, network, quit, reporter, wired};
 use crate::stack::arena::ARENA;
 
 /// How long a state without progress is watched before it is called a deadlock.
@@ -117,7 +117,7 @@ impl Stillness {
             }
             inner.ms
         };
-        let nothing = !SCHED.has_work() && SCHED.next_timer_ns() == u64::MAX;
+        let nothing = !SCHED.has_work() && SCHED.next_timer_ns() == u64::MAX && !network::SOCKETS.any_waiting();
         nothing.then_some(Stillness { ms, asleep, wakes, reporters, turns })
     }
 }

@@ -1,7 +1,7 @@
 //! The search for the next goroutine, and what an M does when there is none.
 //!
 //! The order, one step per line in [`find`]: every 61st time the global queue first, so that two goroutines that keep
-//! readying each other cannot starve it; due timers; the next slot; the own queue; a share of the global queue; others' queues, in
+//! readying each other cannot starve it; due timers; the next slot; the own queue; a share of the global queue; the network; others' queues, in
 //! random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
 //! more (I2), and the M sleeps.
 
@@ -19,6 +19,7 @@ use crate::sched::emit;
 use crate::sched::g::{G, Kind, Wait};
 use crate::sched::life::{self, world_runs};
 use crate::sched::m::{M, Own};
+use crate::sched::network::{self, Brought};
 use crate::sched::p::{HeldP, P};
 use crate::sched::park::{Caller, Inside, make_ready};
 use crate::sched::state::Status;
@@ -33,6 +34,9 @@ pub(crate) type Found = (&'static G, bool);
 
 /// How often the global queue comes first. A prime, so that it does not beat with the program's own period.
 const GLOBAL_FIRST: u32 = 61;
+
+/// How often an M with work thinks of the network. A multiple of 8, see [`find_next`].
+const NETWORK_EVERY: u32 = 64;
 
 /// How long a lone searcher goes on before its M sleeps: waking it again would cost more.
 const SPIN_NS: u64 = 30_000;
@@ -134,6 +138,9 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     if tick.is_multiple_of(8) {
         run_timers_of_away_ps(m);
     }
+    if tick.is_multiple_of(NETWORK_EVERY) && network::is_used() {
+        network::look_now_and_then(m);
+    }
     if let Some(g) = p.take_next() {
         return Some((g, false));
     }
@@ -147,6 +154,7 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
         return Some((g, true));
     }
     run_timers_of_away_ps(m);
+    network::look(m);
     if let Some(g) = p.take_front() {
         return Some((g, true));
     }
@@ -196,6 +204,9 @@ fn search(m: &'static M, own: &mut Own) -> Option<&'static G> {
         }
         if let Some(g) = SCHED.global.pop() {
             return Some(g);
+        }
+        if network::look(m) {
+            return m.must_p().take_front();
         }
         let now = mono_ns();
         if until == 0 {
@@ -357,6 +368,7 @@ fn sleep(m: &'static M, own: &mut Own) {
     let mut patience = Duration::ZERO;
     loop {
         chaos::window();
+        let mut brought = Brought::default();
         let mut inner = SCHED.inner.lock();
         // Whoever could wake nobody (too_many) has left its P on the list, under this lock.
         if inner.has_idle_p() && world_runs() && SCHED.has_work() {
@@ -383,17 +395,27 @@ fn sleep(m: &'static M, own: &mut Own) {
             inner.poller.sleeper = Some(m);
             drop(inner);
             calls::leave(m);
-            sleep_in_poller(patience);
+            brought = sleep_in_poller(patience);
             leave_poller(m);
         }
         if let Some((p, searching)) = m.take_assigned() {
             start_p(m, p);
-            // It came out of the poller for work of its own: another one is to watch the timers of idle Ps.
-            if searching.is_none() && SCHED.searchers.idle_ps() != 0 && !poller_is_watched() {
-                wake_searcher();
+            brought.ready_here(m, true);
+            if searching.is_none() {
+                watch_poller();
             }
             own.searching = searching;
             return;
+        }
+        if !brought.is_empty() {
+            if let Some(p) = SCHED.take_idle_p() {
+                start_p(m, p);
+                brought.ready_here(m, true);
+                watch_poller();
+                return;
+            }
+            // E1. Then back to sleep: the busy Ps see to it.
+            brought.ready_anywhere(&m.slot, Some(m));
         }
         // The seat became free; or a time-out, or a wake-up that was for the timers: look, if a P is free.
         if timer_is_due() {
@@ -406,6 +428,13 @@ fn sleep(m: &'static M, own: &mut Own) {
         } else {
             patience = Duration::ZERO;
         }
+    }
+}
+
+/// The caller came out of the poller for work of its own: another one is to watch the timers of idle Ps, and the network.
+fn watch_poller() {
+    if SCHED.searchers.idle_ps() != 0 && !poller_is_watched() {
+        wake_searcher();
     }
 }
 
@@ -438,7 +467,7 @@ fn leave_poller(m: &'static M) {
     }
 }
 
-fn sleep_in_poller(patience: Duration) {
+fn sleep_in_poller(patience: Duration) -> Brought {
     loop {
         let next = SCHED.next_timer_ns();
         let timeout = if next == u64::MAX {
@@ -455,21 +484,29 @@ fn sleep_in_poller(patience: Duration) {
             continue;
         }
         chaos::window();
-        if let Err(e) = SCHED.poller().wait(timeout) {
+        let mut brought = Brought::default();
+        if let Err(e) = SCHED.poller().wait(timeout, |event| brought.event(event)) {
             // Out of kernel memory, most likely: go on, without sleeping too deeply.
             say(format_args!("gort: waiting for events failed: {e}"));
             std::thread::sleep(Duration::from_millis(1));
         }
-        return;
+        network::looked();
+        return brought;
     }
 }
 
 /// Until when the M in the poller sleeps; 0 when none does. Written by whoever has the seat.
 static POLL_UNTIL: AtomicU64 = AtomicU64::new(0);
 
-/// Whether there is somebody in the poller, or no timer to wait for.
+/// Whether there is somebody in the poller, or nothing to wait for there.
 pub(crate) fn poller_is_watched() -> bool {
-    POLL_UNTIL.load(Ordering::SeqCst) != 0 || SCHED.next_timer_ns() == u64::MAX
+    poller_is_occupied() || SCHED.next_timer_ns() == u64::MAX && !network::is_used()
+}
+
+/// Whether there is somebody in the poller.
+#[inline]
+pub(crate) fn poller_is_occupied() -> bool {
+    POLL_UNTIL.load(Ordering::SeqCst) != 0
 }
 
 /// There may be a timer that is due before the M in the poller wakes up: then it is woken to look again.

@@ -50,6 +50,7 @@ pub(crate) enum Kind {
     /// A place among those who may block their thread.
     Thread,
     Trace,
+    Socket,
 }
 
 impl Kind {
@@ -81,6 +82,7 @@ impl Kind {
             Kind::WaitGroup => "wait group",
             Kind::GoroutineEnd => "goroutine's end",
             Kind::Trace => "trace",
+            Kind::Socket => "socket",
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
 //!                     <- counts, g, slab, m, p, procs, timer, queue (the nouns)
-//!                     <- emit <- park, calls, outside, life, find, wake (a goroutine's way)
+//!                     <- emit <- park, calls, outside, life, find, network, wake (a goroutine's way)
 //!                     <- world, resize, advance, sysmon, trim, deadlock, cycle, dump, watchdog, quit (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
@@ -25,6 +25,7 @@ pub(crate) mod labels;
 pub(crate) mod life;
 pub(crate) mod locals;
 pub(crate) mod m;
+pub(crate) mod network;
 pub(crate) mod outside;
 pub(crate) mod owner;
 pub(crate) mod p;
@@ -142,9 +143,7 @@ impl Inner {
 
 impl Sched {
     /// Makes the Ps, all idle. Once.
-    pub(crate) fn init(&self, procs: usize, max_threads: usize, poller: Poller) {
-        let waker = poller.waker();
-        assert!(self.poller.set((poller, waker)).is_ok(), "the scheduler is made once");
+    pub(crate) fn init(&self, procs: usize, max_threads: usize) {
         self.max_threads.store(max_threads, Ordering::Relaxed);
         self.set_active_ps(procs);
         calls::fit(max_threads, procs, None);
@@ -194,12 +193,24 @@ impl Sched {
         Some(HeldP::new(p))
     }
 
+    /// The poller, once [`network::poller`] has made it: before the runtime starts at the latest.
+    #[inline]
     pub(crate) fn poller(&self) -> &Poller {
-        &self.poller.get().expect("the runtime is started").0
+        &self.poller.get().expect("the poller is made").0
+    }
+
+    pub(crate) fn poller_if_made(&self) -> Option<&Poller> {
+        self.poller.get().map(|p| &p.0)
+    }
+
+    /// Once.
+    pub(crate) fn set_poller(&self, poller: Poller) {
+        let waker = poller.waker();
+        assert!(self.poller.set((poller, waker)).is_ok(), "the poller is made once");
     }
 
     pub(crate) fn waker(&self) -> &Waker {
-        &self.poller.get().expect("the runtime is started").1
+        &self.poller.get().expect("the poller is made").1
     }
 
     pub(crate) fn raise_max_threads(&self, n: usize) {

@@ -62,6 +62,16 @@ impl GlobalQueue {
         self.len.store(list.gs.len(), Ordering::Relaxed);
     }
 
+    /// Appends all of `gs`, which have just become runnable.
+    pub(crate) fn push_readied(&self, gs: &mut GList) {
+        let mut list = self.list.lock();
+        while let Some(g) = gs.pop_front() {
+            list.counts.runnable(g);
+            list.gs.push_back(g);
+        }
+        self.len.store(list.gs.len(), Ordering::Relaxed);
+    }
+
     /// Takes one.
     pub(crate) fn pop(&self) -> Option<&'static G> {
         if self.len() == 0 {

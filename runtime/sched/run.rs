@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use netpoll::Poller;
 use parking_lot::Mutex;
 use tracer::barrier;
 use tracer::unwind::Regs;
@@ -21,7 +20,7 @@ use crate::sched::procs::PROCS_MAX;
 use crate::sched::quit::{self, Quit};
 use crate::sched::slab::SLAB;
 use crate::sched::spawn::{self, Settings, spawn};
-use crate::sched::{SCHED, advance, creator, sysmon, watchdog};
+use crate::sched::{SCHED, advance, creator, network, sysmon, watchdog};
 use crate::stack::arena::ARENA;
 use crate::stack::header::current_g;
 use crate::stack::overflow;
@@ -288,8 +287,8 @@ fn start(procs: usize, max_threads: usize, quit: Quit) -> Result<(), String> {
     ARENA.init().map_err(|e| e.to_string())?;
     SLAB.init().map_err(|e| e.to_string())?;
     overflow::install();
-    let poller = Poller::new().map_err(|e| format!("the event poller: {e}"))?;
-    SCHED.init(procs, max_threads, poller);
+    network::poller().map_err(|e| format!("the event poller: {e}"))?;
+    SCHED.init(procs, max_threads);
     sysmon::start().map_err(|e| format!("the monitor thread: {e}"))?;
     quit::install(quit);
     // The advancer is the first goroutine: it is there before anybody can ask it for a trace.

@@ -29,7 +29,7 @@ use crate::sched::state::Status;
 use crate::sched::trim::{self, Trim};
 use crate::sched::wake::{start_m, wake_searcher};
 use crate::sched::watchdog::Watchdog;
-use crate::sched::{SCHED, advance, outside, quit};
+use crate::sched::{SCHED, advance, network, outside, quit};
 use crate::stack::overflow;
 
 /// How long plain code may keep its P while others wait for it, and how long a time slice is.
@@ -141,6 +141,7 @@ fn backstop(now: u64) {
     if SCHED.next_timer_ns() < now.saturating_sub(OUTSIDE_NS) {
         run_timers_from_outside(slot(), now);
     }
+    network::look_from_outside(slot(), now);
     if SCHED.searchers.idle_ps() != 0 && (SCHED.has_work() || SCHED.next_timer_ns() < now.saturating_sub(1_000_000)) {
         wake_searcher();
     }
@@ -256,7 +257,7 @@ pub(crate) fn hand_off(p: HeldP, now: u64) {
     life::share_stacks(p.p());
     SCHED.put_idle_p(p);
     // As a searcher that gives up: look once more, and let somebody be woken for what came meanwhile (I2). Somebody, too, who
-    // then takes the poller's seat, if there are timers and it is empty: the M that had this P does not go there.
+    // then takes the poller's seat, if there are timers or sockets and it is empty: the M that had this P does not go there.
     fence(Ordering::SeqCst);
     if SCHED.has_work() || !poller_is_watched() {
         wake_searcher();

@@ -268,11 +268,35 @@ impl WaitList {
 
     /// A waiter leaves.
     pub(crate) fn remove(&self, node: &Node) {
+        self.remove_and(node, |_| {});
+    }
+
+    /// A waiter leaves; `and` is told, under the lock, whether it was the last.
+    pub(crate) fn remove_and(&self, node: &Node, and: impl FnOnce(bool)) {
         self.lock.lock();
         // SAFETY: the lock is held, and let go of once.
         unsafe {
-            (*self.nodes.get()).remove(node);
+            let nodes = &mut *self.nodes.get();
+            nodes.remove(node);
+            and(nodes.is_empty());
             self.lock.unlock();
+        }
+    }
+
+    /// Takes the first who waits off the list and ends the wait, with an outcome that may depend on whether more wait; answers whom
+    /// to wake with [`Caller::wake`].
+    #[inline]
+    pub(crate) fn finish_first(&self, outcome: impl FnOnce(bool) -> u32) -> Option<Waiter> {
+        self.lock.lock();
+        // SAFETY: the lock is held, and let go of once.
+        unsafe {
+            let nodes = &mut *self.nodes.get();
+            let waiter = nodes.pop_front().map(|node| {
+                node.outcome.set(outcome(!nodes.is_empty()));
+                node.finish()
+            });
+            self.lock.unlock();
+            waiter
         }
     }
 

@@ -49,6 +49,8 @@ fixed! {
     CondWait = reason::COND_WAIT,
     /// The world is stopped to change the number of processors.
     Gomaxprocs = reason::STW_GOMAXPROCS,
+    /// Blocked until a socket is ready.
+    Network = reason::NETWORK,
 }
 
 impl Fixed {

@@ -134,6 +134,7 @@ fn stops_gc_and_extension_records() {
         writer.push(1_500, ext::Record::HandOff { p: 0, cause: ext::Cause::OutsideTooLong, from_m: 0 });
         writer.push(1_600, ext::Record::Stall { g: 1, for_ns: 100, m: 0 });
         writer.push(1_700, ext::Record::LockCycle { g: 1, holder: 1, object: 9 });
+        writer.push(1_800, ext::Record::Netpoll { events: 4, goroutines: 3, slept: 1 });
         let unknown = [&ext::MAGIC[..], &[1, 1, 5], &[99, 1, 5], &[2, 200]].concat();
         g.strings.extend(writer.entries().map(<[u8]>::to_vec).chain([unknown]).zip(0..).map(|(e, n)| (ext::id(n), e)));
     });
@@ -145,6 +146,7 @@ fn stops_gc_and_extension_records() {
     assert_eq!(s.world.heap_alloc, Some(4096));
     assert_eq!((s.ext.steals, s.ext.stolen, s.ext.handed_off(), s.ext.unknown, s.ext.malformed), (3, 6, 1, 1, 1));
     assert_eq!(s.ext.hand_offs[&ext::Cause::OutsideTooLong], 1);
+    assert_eq!((s.ext.polls, s.ext.polled), (1, 3));
     assert_eq!((s.ext.stalls.count, s.ext.stalls.total, s.ext.in_lock_cycles), (1, 100, 1));
 }
 

@@ -42,6 +42,9 @@ const STALL: u8 = 5;
 /// The type byte of [`Record::LockCycle`].
 const LOCK_CYCLE: u8 = 6;
 
+/// The type byte of [`Record::Netpoll`].
+const NETPOLL: u8 = 7;
+
 /// The string id of the `n`th entry (from 0) of a generation.
 pub const fn id(n: u64) -> u64 {
     u64::MAX - n
@@ -150,6 +153,15 @@ pub enum Record {
         /// The address of the lock.
         object: u64,
     },
+    /// A look at the network brought `events` events, and `goroutines` goroutines became runnable.
+    Netpoll {
+        /// Events of sockets.
+        events: u64,
+        /// Goroutines that waited for them.
+        goroutines: u64,
+        /// 1 if the M had slept until then, 0 if it was a look in passing.
+        slept: u64,
+    },
 }
 
 impl Record {
@@ -160,13 +172,14 @@ impl Record {
             Record::Labels { g, labels } => (LABELS, [g, labels, 0]),
             Record::Stall { g, for_ns, m } => (STALL, [g, for_ns, m]),
             Record::LockCycle { g, holder, object } => (LOCK_CYCLE, [g, holder, object]),
+            Record::Netpoll { events, goroutines, slept } => (NETPOLL, [events, goroutines, slept]),
         }
     }
 
     /// How many arguments a type has; `None` for one that this version does not know.
     fn args(kind: u8) -> Option<usize> {
         match kind {
-            STEAL | HAND_OFF | STALL | LOCK_CYCLE => Some(3),
+            STEAL | HAND_OFF | STALL | LOCK_CYCLE | NETPOLL => Some(3),
             LABELS => Some(2),
             _ => None,
         }
@@ -180,6 +193,7 @@ impl Record {
             LABELS => Some(Record::Labels { g: a, labels: b }),
             STALL => Some(Record::Stall { g: a, for_ns: b, m: c }),
             LOCK_CYCLE => Some(Record::LockCycle { g: a, holder: b, object: c }),
+            NETPOLL => Some(Record::Netpoll { events: a, goroutines: b, slept: c }),
             _ => None,
         }
     }

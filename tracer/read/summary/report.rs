@@ -257,6 +257,9 @@ impl Summary {
             }
             writeln!(f)?;
         }
+        if ext.polls > 0 {
+            writeln!(f, "network: {} looks made {} goroutines runnable", number(ext.polls), number(ext.polled))?;
+        }
         if ext.stalls.count > 0 {
             let [count, _, _, max, _] = stat_cells(&ext.stalls);
             writeln!(f, "stalls in plain code: {count}, the longest {max} when it was reported")?;

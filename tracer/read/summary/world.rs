@@ -48,6 +48,10 @@ pub struct Ext {
     pub stalls: Stat,
     /// Goroutines in deadlocks by lock order.
     pub in_lock_cycles: u64,
+    /// Looks at the network that made goroutines runnable.
+    pub polls: u64,
+    /// Goroutines that they made runnable.
+    pub polled: u64,
     /// Records of types that this version does not know.
     pub unknown: u64,
     /// Entries that end in something else than a record.
@@ -66,6 +70,10 @@ impl Ext {
                 Ok(Some(Record::Labels { .. })) => self.labels += 1,
                 Ok(Some(Record::Stall { for_ns, .. })) => self.stalls.add(for_ns, false),
                 Ok(Some(Record::LockCycle { .. })) => self.in_lock_cycles += 1,
+                Ok(Some(Record::Netpoll { goroutines, .. })) => {
+                    self.polls += 1;
+                    self.polled = self.polled.saturating_add(goroutines);
+                }
                 Ok(None) => self.unknown += 1,
                 Err(_) => self.malformed += 1,
             }

@@ -1,0 +1,391 @@
+//! A handle to a socket: tries, waits, time limits, and the end.
+//!
+//! - H1: the descriptor's number stays this socket's until the last handle goes, also after [`Handle::close`]. Otherwise somebody who
+//!   is about to use it, or has borrowed it ([`AsFd`]), would meet whatever file got the number next. `close` puts a socket that
+//!   is connected to nothing in its place; the kernel does that in one step.
+//! - H2: whoever uses the socket holds a handle, if only a borrowed one. So nobody uses it when the last one goes.
+//! - H3: all that ends a wait beside an event (closing, a deadline that moves) is written under the lock of the end's list, or before
+//!   that lock is taken to wake; and whoever is about to wait looks under that lock.
+//! - H4: whoever was woken with [`EVENT_AND_MORE`] wakes the next when it leaves, in whatever way ([`Baton`]). While there are waiters
+//!   without a baton on its way to them, the slot says Waiting.
+//! - H5: a try is a system call that does not block, in plain code; no lock is held, and it is not inside the runtime.
+//!
+//! Rejected: counting the uses of a descriptor to close it with the last one, as Go does. That costs two exchanges a
+//! call, and a `BorrowedFd` is a use that nobody counts.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use netpoll::{Begin, Slot, SourceFd};
+use tracer::clock::mono_ns;
+use tracer::record::Fixed;
+
+use crate::net::error::{closed, deadline_passed, invalid_timeout, would_block};
+use crate::net::sys;
+use crate::sched::g::{Kind, Wait};
+use crate::sched::network::{self, EVENT_AND_MORE, End, Place, SOCKETS};
+use crate::sched::park::{Caller, Inside, Turn};
+use crate::sched::{SCHED, find, run, wake};
+use crate::time;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Receiving and accepting.
+    Read,
+    /// Sending and connecting.
+    Write,
+}
+
+/// A handle. Clones are handles to the same socket.
+pub(crate) struct Handle(&'static Place);
+
+impl Handle {
+    /// Takes over a socket, which must not block or is only tried with flags that say so.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Handle> {
+        let poller = network::poller()?;
+        let place = SOCKETS.take();
+        if let Err(e) = poller.register(&mut SourceFd(&fd.as_raw_fd()), place.token()) {
+            SOCKETS.put(place);
+            return Err(e);
+        }
+        use std::os::fd::IntoRawFd;
+        place.data.handles.store(1, Ordering::Relaxed);
+        place.data.fd.store(fd.into_raw_fd(), Ordering::Relaxed);
+        // Nobody may be there to see its events (E2).
+        if SCHED.searchers.idle_ps() != 0 && !find::poller_is_occupied() {
+            wake::wake_searcher();
+        }
+        Ok(Handle(place))
+    }
+
+    /// The descriptor's number, while there are handles (H1).
+    #[inline]
+    fn raw(&self) -> RawFd {
+        self.0.data.fd.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: H1: it is open as long as the handle lives.
+        unsafe { BorrowedFd::borrow_raw(self.raw()) }
+    }
+
+    fn end(&self, direction: Direction) -> (&'static Slot, &'static End) {
+        match direction {
+            Direction::Read => (&self.0.read, &self.0.data.read),
+            Direction::Write => (&self.0.write, &self.0.data.write),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        // ORDER: Acquire; pairs with close(). A try that began before may still find the empty socket, and then looks again.
+        self.0.data.closed.load(Ordering::Acquire)
+    }
+
+    /// Tries until it works or fails. `attempt` is one system call that does not block (H5); `took_all` says of its result that it left
+    /// nothing behind, where the system promises that.
+    #[inline]
+    pub(crate) fn run<T>(
+        &self,
+        direction: Direction,
+        mut attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
+        took_all: impl Fn(&T) -> bool,
+    ) -> io::Result<T> {
+        let (slot, end) = self.end(direction);
+        // A loop of tries that always work is to give others their turn.
+        drop(Inside::enter());
+        self.may_try(end)?;
+        let mut waits = Waits { handle: self, direction, until_ns: None, baton: None };
+        loop {
+            let look = slot.look();
+            if look.is_ready() {
+                match attempt(self.fd()) {
+                    Ok(value) => {
+                        if took_all(&value) {
+                            slot.drained(look);
+                        }
+                        return Ok(value);
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.spent(look),
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(e) => return Err(if self.is_closed() { closed() } else { e }),
+                }
+            }
+            waits.wait()?;
+        }
+    }
+
+    /// Whether a call that moves no bytes may do so: what a stream answers to empty buffers, without a try.
+    pub(crate) fn run_empty(&self, direction: Direction) -> io::Result<usize> {
+        self.may_try(self.end(direction).1)?;
+        Ok(0)
+    }
+
+    fn may_try(&self, end: &End) -> io::Result<()> {
+        if self.is_closed() {
+            return Err(closed());
+        }
+        let deadline_ns = end.deadline_ns.load(Ordering::Relaxed);
+        if deadline_ns != u64::MAX && deadline_ns <= mono_ns() {
+            return Err(deadline_passed());
+        }
+        Ok(())
+    }
+
+    /// As [`Handle::run`], where a success says nothing of what is left.
+    #[inline]
+    pub(crate) fn run_simply<T>(
+        &self,
+        direction: Direction,
+        attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.run(direction, attempt, |_| false)
+    }
+
+    /// Tries once.
+    pub(crate) fn try_now<T>(&self, direction: Direction, attempt: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.may_try(self.end(direction).1)?;
+        attempt().map_err(|e| if self.is_closed() { closed() } else { e })
+    }
+
+    /// Whether calls that cannot go on wait.
+    pub(crate) fn waits(&self) -> bool {
+        !self.0.data.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// Another handle to the socket.
+    pub(crate) fn duplicate(&self) -> Handle {
+        self.0.data.handles.fetch_add(1, Ordering::Relaxed);
+        Handle(self.0)
+    }
+
+    /// Closes the socket for all handles (H1).
+    pub(crate) fn close(&self) -> io::Result<()> {
+        let data = &self.0.data;
+        let nothing = nothing()?;
+        // ORDER: Release; pairs with is_closed(). Who waits is woken under the lists' locks below (H3).
+        if data.closed.swap(true, Ordering::AcqRel) {
+            return Err(closed());
+        }
+        let fd = self.raw();
+        if let Ok(poller) = network::poller() {
+            // Another process may have the socket too, and keep it in the set.
+            let _ = poller.deregister(&mut SourceFd(&fd));
+        }
+        replace(fd, nothing);
+        self.look_again(Direction::Read, || {});
+        self.look_again(Direction::Write, || {});
+        Ok(())
+    }
+
+    /// Has all who wait look again, after `change`, which is made under the list's lock (H3).
+    fn look_again(&self, direction: Direction, change: impl FnOnce()) {
+        let (slot, end) = self.end(direction);
+        end.waiters.wake_all_if(Turn::Next, || {
+            change();
+            slot.end_wait();
+            true
+        });
+    }
+
+    pub(crate) fn set_deadline(&self, direction: Direction, deadline: Option<Instant>) {
+        let ns = deadline.map_or(u64::MAX, time::at_ns);
+        let (_, end) = self.end(direction);
+        self.look_again(direction, || end.deadline_ns.store(ns, Ordering::Relaxed));
+    }
+
+    pub(crate) fn set_timeout(&self, direction: Direction, timeout: Option<Duration>) -> io::Result<()> {
+        let ns = match timeout {
+            None => u64::MAX,
+            Some(Duration::ZERO) => return Err(invalid_timeout()),
+            Some(t) => u64::try_from(t.as_nanos()).unwrap_or(u64::MAX),
+        };
+        let (_, end) = self.end(direction);
+        end.limit_ns.store(ns, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn timeout(&self, direction: Direction) -> Option<Duration> {
+        let (_, end) = self.end(direction);
+        match end.limit_ns.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            ns => Some(Duration::from_nanos(ns)),
+        }
+    }
+
+    pub(crate) fn set_nonblocking(&self, on: bool) {
+        self.0.data.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    /// Gives the socket away. If there are other handles, this is a duplicate of the descriptor.
+    pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
+        if self.is_closed() {
+            return Err(closed());
+        }
+        if self.0.data.handles.load(Ordering::Acquire) != 1 {
+            return self.fd().try_clone_to_owned();
+        }
+        // The only one, and it is the caller's: nobody makes another.
+        let place = self.0;
+        std::mem::forget(self);
+        Ok(retire(place))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // ORDER: AcqRel; what was done by way of other handles comes before the end.
+        if self.0.data.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            drop(retire(self.0));
+        }
+    }
+}
+
+/// The last handle is gone: makes the place ready for another socket and gives the descriptor.
+fn retire(place: &'static Place) -> OwnedFd {
+    let data = &place.data;
+    let fd = data.fd.load(Ordering::Relaxed);
+    if !data.closed.swap(false, Ordering::Relaxed)
+        && let Ok(poller) = network::poller()
+    {
+        // It is in the set, so this does not fail; if it did, its events would be late ones.
+        let _ = poller.deregister(&mut SourceFd(&fd));
+    }
+    data.nonblocking.store(false, Ordering::Relaxed);
+    for end in [&data.read, &data.write] {
+        end.deadline_ns.store(u64::MAX, Ordering::Relaxed);
+        end.limit_ns.store(u64::MAX, Ordering::Relaxed);
+    }
+    SOCKETS.put(place);
+    // SAFETY: H1, H2: it was this socket's alone, and nobody uses it any more.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// The waits of one call.
+struct Waits<'a> {
+    handle: &'a Handle,
+    direction: Direction,
+    /// When the call's own time limit is over, once it has begun to wait.
+    until_ns: Option<u64>,
+    baton: Option<Baton>,
+}
+
+impl Waits<'_> {
+    /// Waits for an event, or for another reason to try again.
+    #[cold]
+    #[inline(never)]
+    fn wait(&mut self) -> io::Result<()> {
+        let handle = self.handle;
+        if !handle.waits() {
+            return Err(would_block());
+        }
+        let (slot, end) = handle.end(self.direction);
+        let limit_ns = end.limit_ns.load(Ordering::Relaxed);
+        if self.until_ns.is_none() && limit_ns != u64::MAX {
+            self.until_ns = Some(mono_ns().saturating_add(limit_ns));
+        }
+        let mut caller = Caller::here();
+        if let Caller::Thread(_) = caller {
+            // Somebody has to be in the poller.
+            drop(caller);
+            run::start_default();
+            caller = Caller::here();
+        }
+        end.waiters.lock();
+        // SAFETY: locked above; called once, on whichever path.
+        let unlock = || unsafe { end.waiters.unlock() };
+        // H3
+        if handle.is_closed() {
+            unlock();
+            return Err(closed());
+        }
+        let deadline_ns = end.deadline_ns.load(Ordering::Relaxed);
+        let until_ns = deadline_ns.min(self.until_ns.unwrap_or(u64::MAX));
+        let timed_out = || if deadline_ns == until_ns { deadline_passed() } else { would_block() };
+        if until_ns != u64::MAX && until_ns <= mono_ns() {
+            unlock();
+            return Err(timed_out());
+        }
+        if slot.begin_wait() == Begin::Ready {
+            unlock();
+            return Ok(());
+        }
+        let until = match (&caller, until_ns) {
+            // A thread that waits for the network is not asleep for good (D1).
+            (Caller::Thread(_), ns) => Some(ns),
+            (_, u64::MAX) => None,
+            (_, ns) => Some(ns),
+        };
+        let wait = Wait { reason: Fixed::Network, kind: Kind::Socket, object: std::ptr::from_ref(handle.0) as usize };
+        // SAFETY: the list is locked; the node stays in place until it is taken off, by whoever wakes it or below.
+        let enlist = |node: &_| unsafe { end.waiters.push(node) };
+        let leave = |node: &_| {
+            end.waiters.remove_and(node, |last| {
+                if last {
+                    slot.end_wait();
+                }
+            })
+        };
+        match caller.wait_in(until, wait, enlist, unlock, leave) {
+            // One baton is enough; and one that went here would enter the runtime a second time.
+            Some(EVENT_AND_MORE) if self.baton.is_none() => self.baton = Some(Baton { end }),
+            Some(_) => {}
+            None => return Err(timed_out()),
+        }
+        Ok(())
+    }
+}
+
+/// Whoever has it wakes the next who waits when it goes (H4).
+struct Baton {
+    end: &'static End,
+}
+
+impl Drop for Baton {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.end.take_first() {
+            Caller::wake_from_here(waiter);
+        }
+    }
+}
+
+/// A socket that is connected to nothing: every use of it fails.
+fn nothing() -> io::Result<&'static OwnedFd> {
+    static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(fd) = NOTHING.get() {
+        return Ok(fd);
+    }
+    let fd = sys::socket(rustix::net::AddressFamily::UNIX)?;
+    Ok(NOTHING.get_or_init(|| fd))
+}
+
+/// Puts `with` in the place of `fd`, whose file is closed by it (H1).
+fn replace(fd: RawFd, with: &OwnedFd) {
+    loop {
+        // SAFETY: both numbers are open and ours (H1). What `fd` referred to may be in use by a system call, which keeps the file.
+        let replaced = unsafe {
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            let replaced = libc::dup3(with.as_raw_fd(), fd, libc::O_CLOEXEC);
+            #[cfg(not(any(target_os = "linux", target_os = "android")))]
+            let replaced = libc::dup2(with.as_raw_fd(), fd);
+            replaced
+        };
+        match replaced {
+            // EBUSY: another thread is opening a file just now, for which the kernel has this number in mind.
+            -1 if matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => {
+                std::thread::yield_now();
+            }
+            -1 => {
+                // It cannot be for any other reason. Then at least the connection ends.
+                // SAFETY: a number and a constant.
+                unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+                return;
+            }
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What streams do, whatever they run over: a system call that does not block, and again after a wait.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
+
+use crate::net::handle::{Direction, Handle};
+
+/// The call is not to block, whatever the socket's mode is: somebody else may have changed that.
+const RECV: RecvFlags = RecvFlags::DONTWAIT;
+/// As above; and a peer that is gone is an error, not a signal.
+#[cfg(not(target_vendor = "apple"))]
+const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+/// As above. (Here std turns the signal off when it makes the socket.)
+#[cfg(target_vendor = "apple")]
+const SEND: SendFlags = SendFlags::DONTWAIT;
+
+/// Whether a short read of this kind of socket has taken everything there was, except after an event that says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ShortRead {
+    /// Linux's TCP: unless urgent data are in the way, of which the poller tells.
+    TookAll,
+    /// Unix sockets: a read also ends where a message with descriptors does.
+    SaysNothing,
+}
+
+impl ShortRead {
+    /// For TCP.
+    pub(crate) const TCP: ShortRead =
+        if cfg!(any(target_os = "linux", target_os = "android")) { ShortRead::TookAll } else { ShortRead::SaysNothing };
+
+    #[inline]
+    fn took_all(self, n: usize, of: usize) -> bool {
+        self == ShortRead::TookAll && n < of && n != 0
+    }
+}
+
+impl Handle {
+    #[inline]
+    pub(crate) fn read(&self, buf: &mut [u8], short: ShortRead) -> io::Result<usize> {
+        let of = buf.len();
+        if of == 0 {
+            return self.run_empty(Direction::Read);
+        }
+        let attempt = |fd: BorrowedFd<'_>| Ok(rustix::net::recv(fd, &mut *buf, RECV)?.0);
+        self.run(Direction::Read, attempt, |n| short.took_all(*n, of))
+    }
+
+    pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.run_simply(Direction::Read, |fd| Ok(rustix::net::recv(fd, &mut *buf, RECV | RecvFlags::PEEK)?.0))
+    }
+
+    pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>], short: ShortRead) -> io::Result<usize> {
+        // As std: what does not fit into one call is left for the next.
+        let most = bufs.len().min(IOV_MAX);
+        let bufs = &mut bufs[..most];
+        let of = bufs.iter().fold(0usize, |n, b| n.saturating_add(b.len()));
+        if of == 0 {
+            return self.run_empty(Direction::Read);
+        }
+        let attempt =
+            |fd: BorrowedFd<'_>| Ok(rustix::net::recvmsg(fd, bufs, &mut RecvAncillaryBuffer::default(), RECV)?.bytes);
+        self.run(Direction::Read, attempt, |n| short.took_all(*n, of))
+    }
+
+    #[inline]
+    pub(crate) fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return self.run_empty(Direction::Write);
+        }
+        self.run_simply(Direction::Write, |fd| Ok(rustix::net::send(fd, buf, SEND)?))
+    }
+
+    pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bufs = &bufs[..bufs.len().min(IOV_MAX)];
+        if bufs.iter().all(|b| b.is_empty()) {
+            return self.run_empty(Direction::Write);
+        }
+        self.run_simply(Direction::Write, |fd| {
+            Ok(rustix::net::sendmsg(fd, bufs, &mut SendAncillaryBuffer::default(), SEND)?)
+        })
+    }
+}
+
+/// Buffers that one call takes.
+const IOV_MAX: usize = 1024;

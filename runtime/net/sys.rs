@@ -1,0 +1,64 @@
+//! Sockets that std does not make: such that a connection begins without a wait.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
+
+/// A stream socket that does not block and is not inherited.
+pub(crate) fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::net::SocketFlags;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let fd = rustix::net::socket(family, SocketType::STREAM, None)?;
+        rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(fd)
+    }
+}
+
+/// How a connection has begun.
+pub(crate) enum Connecting {
+    Done(OwnedFd),
+    /// The poller tells when there is something new: see [`connected`].
+    Begun(OwnedFd),
+}
+
+/// Begins to connect over TCP.
+pub(crate) fn connect_tcp(addr: &SocketAddr) -> io::Result<Connecting> {
+    let fd = socket(if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 })?;
+    match rustix::net::connect(&fd, addr) {
+        Ok(()) => Ok(Connecting::Done(fd)),
+        // An interrupted one goes on as well.
+        Err(Errno::INPROGRESS | Errno::INTR) => Ok(Connecting::Begun(fd)),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Connects to a Unix socket. `WouldBlock` if its queue is full, of which no poller tells.
+pub(crate) fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let fd = socket(AddressFamily::UNIX)?;
+    rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+    Ok(fd.into())
+}
+
+/// What has become of a connection that was begun; `WouldBlock` if nothing yet.
+pub(crate) fn connected(fd: BorrowedFd<'_>) -> io::Result<()> {
+    sockopt::socket_error(fd)??;
+    match rustix::net::getpeername(fd) {
+        Ok(_) => Ok(()),
+        Err(Errno::NOTCONN) => Err(io::ErrorKind::WouldBlock.into()),
+        // It was connected and is not any more: that is told by the first use.
+        Err(Errno::INVAL) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,293 @@
+//! Unix domain sockets.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::iter::FusedIterator;
+use std::mem::ManuallyDrop;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::net::handle::{Direction, Handle};
+use crate::net::stream::ShortRead;
+use crate::net::sys;
+use crate::net::tcp::accepted;
+
+/// A connection over a Unix socket: std's `UnixStream`, except that it blocks the goroutine and not the thread.
+///
+/// ```
+/// use std::io::{Read, Write};
+///
+/// rt::run(|| -> std::io::Result<()> {
+///     let (mut near, mut far) = rt::net::UnixStream::pair()?;
+///     rt::go(move || near.write_all(b"hello"));
+///     let mut text = String::new();
+///     far.read_to_string(&mut text)?;
+///     assert_eq!(text, "hello");
+///     Ok(())
+/// }).unwrap();
+/// ```
+pub struct UnixStream {
+    handle: Handle,
+}
+
+socket!(UnixStream, std::os::unix::net::UnixStream);
+both_limits!(UnixStream);
+stream!(UnixStream, ShortRead::SaysNothing);
+
+impl UnixStream {
+    /// Connects to the socket at `path`. If its queue is full this waits, as a declared blocking call.
+    ///
+    /// # Errors
+    ///
+    /// The system's, such as `NotFound` and `ConnectionRefused`.
+    pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
+        let path = path.as_ref();
+        let std = match sys::connect_unix(path) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                crate::blocking(|| std::os::unix::net::UnixStream::connect(path))?
+            }
+            other => other?,
+        };
+        Ok(UnixStream { handle: accepted(std.into())? })
+    }
+
+    /// Two sockets that are connected to each other.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptors.
+    pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+        let (a, b) = std::os::unix::net::UnixStream::pair()?;
+        Ok((UnixStream { handle: accepted(a.into())? }, UnixStream { handle: accepted(b.into())? }))
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.std().peer_addr()
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.std().local_addr()
+    }
+
+    /// Shuts down one direction or both, for all handles; whoever waits here for the direction is woken.
+    ///
+    /// # Errors
+    ///
+    /// `NotConnected` when the connection is gone.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.std().shutdown(how)
+    }
+
+    /// Reads without taking: the next read gives the same bytes. Waits for them if there are none.
+    ///
+    /// # Errors
+    ///
+    /// As for reading.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.handle.peek(buf)
+    }
+}
+
+/// A Unix socket that accepts connections: std's `UnixListener`, except that it blocks the goroutine and not the thread.
+pub struct UnixListener {
+    handle: Handle,
+}
+
+socket!(UnixListener, std::os::unix::net::UnixListener);
+limits!(UnixListener, Read, "accepting", set_deadline, set_timeout, timeout);
+
+impl UnixListener {
+    /// Makes a socket at `path` and listens there. The file stays when the socket is gone.
+    ///
+    /// # Errors
+    ///
+    /// The system's, such as `AddrInUse` when there is something at `path`.
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
+        UnixListener::from_std(std::os::unix::net::UnixListener::bind(path)?)
+    }
+
+    /// Waits for a connection and gives it, with the other end's address.
+    ///
+    /// # Errors
+    ///
+    /// The system's. The listener goes on after them: call again.
+    pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (std, addr) = self.handle.run_simply(Direction::Read, |_| self.std().accept())?;
+        Ok((UnixStream { handle: accepted(std.into())? }, addr))
+    }
+
+    /// Connections as they come, without end.
+    pub fn incoming(&self) -> UnixIncoming<'_> {
+        UnixIncoming { listener: self }
+    }
+
+    /// The address it listens at.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.std().local_addr()
+    }
+}
+
+impl<'a> IntoIterator for &'a UnixListener {
+    type Item = io::Result<UnixStream>;
+    type IntoIter = UnixIncoming<'a>;
+    fn into_iter(self) -> UnixIncoming<'a> {
+        self.incoming()
+    }
+}
+
+/// Connections as they come: see [`UnixListener::incoming`].
+#[derive(Debug)]
+pub struct UnixIncoming<'a> {
+    listener: &'a UnixListener,
+}
+
+impl Iterator for UnixIncoming<'_> {
+    type Item = io::Result<UnixStream>;
+    fn next(&mut self) -> Option<io::Result<UnixStream>> {
+        Some(self.listener.accept().map(|(stream, _)| stream))
+    }
+}
+
+impl FusedIterator for UnixIncoming<'_> {}
+
+/// A Unix socket for datagrams: std's `UnixDatagram`, except that it blocks the goroutine and not the thread.
+pub struct UnixDatagram {
+    handle: Handle,
+}
+
+socket!(UnixDatagram, std::os::unix::net::UnixDatagram);
+both_limits!(UnixDatagram);
+
+impl UnixDatagram {
+    /// Makes a socket at `path`. The file stays when the socket is gone.
+    ///
+    /// # Errors
+    ///
+    /// The system's, such as `AddrInUse` when there is something at `path`.
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
+        UnixDatagram::from_std(std::os::unix::net::UnixDatagram::bind(path)?)
+    }
+
+    /// A socket without an address.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptors.
+    pub fn unbound() -> io::Result<UnixDatagram> {
+        UnixDatagram::from_std(std::os::unix::net::UnixDatagram::unbound()?)
+    }
+
+    /// Two sockets that are connected to each other.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no descriptors.
+    pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
+        let (a, b) = std::os::unix::net::UnixDatagram::pair()?;
+        Ok((UnixDatagram::from_std(a)?, UnixDatagram::from_std(b)?))
+    }
+
+    /// Sets where [`UnixDatagram::send`] sends to, and what [`UnixDatagram::recv`] takes.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
+        self.std().connect(path)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.std().peer_addr()
+    }
+
+    /// This socket's address.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.std().local_addr()
+    }
+
+    /// Waits for a datagram; gives its length and where it comes from. What does not fit into `buf` is lost.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.handle.run_simply(Direction::Read, |_| self.std().recv_from(buf))
+    }
+
+    /// Waits for a datagram. What does not fit into `buf` is lost.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.handle.run_simply(Direction::Read, |_| self.std().recv(buf))
+    }
+
+    /// Sends a datagram to the socket at `path`. While that one's queue is full, sends again every now and then: of another socket's
+    /// queue no poller tells.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn send_to<P: AsRef<Path>>(&self, buf: &[u8], path: P) -> io::Result<usize> {
+        let path = path.as_ref();
+        let mut pause = Duration::from_micros(50);
+        let mut began = None;
+        loop {
+            match self.handle.try_now(Direction::Write, || self.std().send_to(buf, path)) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.handle.waits() => {}
+                other => return other,
+            }
+            let began = *began.get_or_insert_with(Instant::now);
+            if self.handle.timeout(Direction::Write).is_some_and(|limit| began.elapsed() >= limit) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            crate::time::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(5));
+        }
+    }
+
+    /// Sends a datagram to the peer.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.handle.run_simply(Direction::Write, |_| self.std().send(buf))
+    }
+
+    /// Shuts down one direction or both, for all handles; whoever waits here for the direction is woken.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.std().shutdown(how)
+    }
+}

@@ -1,0 +1,232 @@
+//! The network in the scheduler: the one poller, what its events ready, and who looks when.
+//!
+//! ```text
+//!   an M that finds no work            looks in passing (find_once), then sleeps in the poller, if the seat is free
+//!   an M with much work                looks in passing now and then, unless somebody sleeps in the poller
+//!   sysmon                             looks if nobody has for 10 ms: all Ms are in plain code
+//! ```
+//!
+//! - E1: an event is told once, so whoever looks readies all that it brings. A look with a P readies onto that P, one without a P
+//!   onto a P that it finds idle, or else into the global queue: all at once.
+//! - E2: as long as there are sockets and an M is idle, one is in the poller. The seat's protocol (see [`crate::sched::Seat`]) sees to
+//!   it for Ms that go to sleep; whoever leaves the poller, or gives a P to the idle list without going to sleep, looks whether
+//!   anybody is there ([`crate::sched::find::poller_is_watched`]).
+//! - E3: a goroutine is readied by whoever took its node off the list of its end of the socket, under that list's lock (K1).
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+use netpoll::{Descriptor, Descriptors, Event, Notified, Poller, Slot};
+use parking_lot::Mutex;
+use tracer::record;
+use tracer::wire::ext::Record;
+
+use crate::prim::coarse;
+use crate::sched::SCHED;
+use crate::sched::emit::{self, At};
+use crate::sched::find::poller_is_occupied;
+use crate::sched::g::GList;
+use crate::sched::m::M;
+use crate::sched::park::make_ready;
+use crate::sched::wake::wake_searcher;
+use crate::sync::waiter::{WaitList, Waiter};
+
+/// How long nobody may have looked before sysmon does.
+const UNSEEN_NS: u64 = 10_000_000;
+/// How often an M with work looks in passing, at most.
+const PASSING_NS: u64 = 50_000;
+
+/// All sockets of the process.
+pub(crate) static SOCKETS: Descriptors<Socket> = Descriptors::new();
+
+/// A place for a socket.
+pub(crate) type Place = Descriptor<Socket>;
+
+/// What the runtime keeps of a socket, beside the slots.
+#[derive(Default)]
+pub(crate) struct Socket {
+    /// The descriptor. It stays this socket's until the last handle goes.
+    pub(crate) fd: AtomicI32,
+    /// Handles to it.
+    pub(crate) handles: AtomicUsize,
+    /// Somebody has closed it while there were handles left. Written before those who wait are woken.
+    pub(crate) closed: AtomicBool,
+    /// The user wants `WouldBlock` instead of a wait.
+    pub(crate) nonblocking: AtomicBool,
+    pub(crate) read: End,
+    pub(crate) write: End,
+}
+
+/// One direction.
+pub(crate) struct End {
+    pub(crate) waiters: WaitList,
+    /// When all waits end, on CLOCK_MONOTONIC; `u64::MAX` for never. Written under the list's lock.
+    pub(crate) deadline_ns: AtomicU64,
+    /// How long a wait may take; `u64::MAX` for any time.
+    pub(crate) limit_ns: AtomicU64,
+}
+
+impl Default for End {
+    fn default() -> End {
+        End { waiters: WaitList::new(), deadline_ns: AtomicU64::new(u64::MAX), limit_ns: AtomicU64::new(u64::MAX) }
+    }
+}
+
+/// A waiter's outcome: there was an event, and it was the only one who waited. (0: no event, but something else has changed.)
+pub(crate) const EVENT: u32 = 1;
+/// There was an event, and others wait: it MUST wake the next when it is done, for there may be more than it takes.
+pub(crate) const EVENT_AND_MORE: u32 = 2;
+
+impl End {
+    /// Takes the first who waits off the list, because of an event.
+    pub(crate) fn take_first(&self) -> Option<Waiter> {
+        self.waiters.finish_first(|more| if more { EVENT_AND_MORE } else { EVENT })
+    }
+}
+
+/// The poller, made when it is first wanted.
+pub(crate) fn poller() -> io::Result<&'static Poller> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    if let Some(poller) = SCHED.poller_if_made() {
+        return Ok(poller);
+    }
+    let _one = MAKING.lock();
+    if SCHED.poller_if_made().is_none() {
+        SCHED.set_poller(Poller::new()?);
+    }
+    Ok(SCHED.poller())
+}
+
+/// When somebody last looked, by the coarse clock.
+static LOOKED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// What a look has brought.
+#[derive(Default)]
+pub(crate) struct Brought {
+    /// They wait, and nobody else will ready them (E3).
+    gs: GList,
+    events: u64,
+}
+
+impl Brought {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gs.is_empty()
+    }
+
+    /// Takes what an event brings.
+    #[inline]
+    pub(crate) fn event(&mut self, event: Event) {
+        let Some((d, sequence)) = SOCKETS.find(event.token) else { return };
+        self.events += 1;
+        if event.readable {
+            self.end(&d.read, &d.data.read, sequence, event.closing);
+        }
+        if event.writable {
+            self.end(&d.write, &d.data.write, sequence, event.closing);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, slot: &Slot, end: &End, sequence: u32, closing: bool) {
+        if slot.notify(sequence, closing) == Notified::Wake {
+            match end.take_first() {
+                Some(Waiter::Goroutine(g)) => self.gs.push_back(g),
+                Some(Waiter::Thread(t)) => t.wake(),
+                // It has left meanwhile.
+                None => {}
+            }
+        }
+    }
+
+    fn record(&self, m: &M, slept: bool) {
+        if let Some(guard) = m.slot.acquire_if_on()
+            && let Some(mut w) = guard.writer()
+        {
+            let goroutines = self.gs.len() as u64;
+            w.extension(Record::Netpoll { events: self.events, goroutines, slept: u64::from(slept) });
+        }
+    }
+
+    /// Readies them onto the P of `m`. Its own search comes next.
+    pub(crate) fn ready_here(mut self, m: &'static M, slept: bool) {
+        if self.gs.is_empty() {
+            return;
+        }
+        self.record(m, slept);
+        let p = m.must_p();
+        let more = self.gs.len() > 1 || p.has_own_work();
+        while let Some(g) = self.gs.pop_front() {
+            make_ready(m, g);
+            p.put_back(g);
+        }
+        if more {
+            wake_searcher();
+        }
+    }
+
+    /// Readies them for whichever P comes first. By an M without a P or, with `None`, by sysmon.
+    pub(crate) fn ready_anywhere(mut self, slot: &'static record::Slot, m: Option<&'static M>) {
+        if self.gs.is_empty() {
+            return;
+        }
+        let mut ready = GList::new();
+        while let Some(g) = self.gs.pop_front() {
+            // The full gate, for each: no stopped world holds this thread still.
+            let guard = slot.acquire();
+            g.state.ready();
+            if let Some(mut w) = guard.writer() {
+                emit::go_unblock(&mut w, m, g, At::nowhere());
+            }
+            drop(guard);
+            ready.push_back(g);
+        }
+        SCHED.global.push_readied(&mut ready);
+        wake_searcher();
+    }
+}
+
+/// Whether there is anything to look for.
+#[inline]
+pub(crate) fn is_used() -> bool {
+    SOCKETS.used() != 0
+}
+
+/// Looks in passing and readies onto the P of `m`; answers whether that has brought anybody.
+pub(crate) fn look(m: &'static M) -> bool {
+    // Whoever sleeps there sees it first.
+    if !is_used() || poller_is_occupied() {
+        return false;
+    }
+    let brought = poll();
+    let any = !brought.is_empty();
+    brought.ready_here(m, false);
+    any
+}
+
+/// As [`look`], by an M that has other work: not too often.
+#[cold]
+pub(crate) fn look_now_and_then(m: &'static M) {
+    if coarse::now_ns().saturating_sub(LOOKED_NS.load(Ordering::Relaxed)) >= PASSING_NS {
+        look(m);
+    }
+}
+
+/// For sysmon: looks if nobody has for long.
+pub(crate) fn look_from_outside(slot: &'static record::Slot, now: u64) {
+    if is_used() && !poller_is_occupied() && now.saturating_sub(LOOKED_NS.load(Ordering::Relaxed)) >= UNSEEN_NS {
+        poll().ready_anywhere(slot, None);
+    }
+}
+
+fn poll() -> Brought {
+    LOOKED_NS.store(coarse::now_ns(), Ordering::Relaxed);
+    let mut brought = Brought::default();
+    // An error would come again where somebody waits, and is told there.
+    let _ = SCHED.poller().poll(|event| brought.event(event));
+    brought
+}
+
+/// Somebody has just looked, or slept there.
+pub(crate) fn looked() {
+    LOOKED_NS.store(coarse::now_ns(), Ordering::Relaxed);
+}
