@@ -1,12 +1,12 @@
 //! Ours.
 
-use super::standin::{TcpListener, TcpStream};
 use super::{CHURNERS, DIAL_PAUSE, Echo, LOCAL, Sockets, Work, drive, talk};
 use crate::drive::Outcome;
 use crate::probe;
 use crate::rivals::Sink;
 use crate::rivals::gort::{inside, share_out};
 use rt::JoinHandle;
+use rt::net::{TcpListener, TcpStream};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -24,8 +24,6 @@ pub mod talk;
 pub mod threads;
 pub mod tokio;
 
-mod standin;
-
 use crate::drive::{Measured, Outcome, SETTLE, measure, timed};
 use crate::options::Child;
 use crate::probe;
