@@ -162,6 +162,9 @@ pub fn parse(args: &[String]) -> Result<Command, String> {
         let suite = stray.spec().suite.word();
         return Err(format!("{} is of the suite {suite}, not {}: they run apart", stray.word(), options.suite.word()));
     }
+    if options.quick && options.markdown.is_some() {
+        return Err("--quick measures nothing that belongs into tables: leave out --markdown".into());
+    }
     let one_procs = |options: &Options| match options.procs[..] {
         [procs] => Ok(procs),
         _ => Err("a child has one number of Ps".to_owned()),
@@ -239,6 +242,7 @@ mod tests {
     fn quick_is_one_round_unless_asked_otherwise() {
         let Ok(Command::Bench(options)) = parse_words("--quick --suite net --rounds 2") else { panic!("refused") };
         assert_eq!((options.rounds, options.at_least), (2, Duration::from_millis(1)));
+        assert!(parse_words("--quick --markdown x.md").is_err(), "its figures are none");
     }
 
     #[test]
