@@ -36,7 +36,10 @@ usage: cargo xtask COMMAND
                                 with files: both readers on these
   go ARGS...                    the go command that conformance uses (installed on first use under target/go)
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)
-  bench publish [ARGS...]       the same with two allocators, and docs/BENCHMARKS.md anew
+  bench net [ARGS...]           the same with sockets: echo, connecting, a stream, idle connections, dialling beside busy Ps
+  bench http [ARGS...]          the same with servers of HTTP beside wrk
+  bench publish [switch|net|http] [ARGS...]
+                                all of them, the first with two allocators too, or one; and docs/BENCHMARKS.md anew
 
 Checks that run programs keep what those leave behind under target/xtask.
 ";

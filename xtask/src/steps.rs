@@ -4,6 +4,7 @@ use crate::Step;
 use crate::project;
 use crate::run::Run;
 use std::path::Path;
+use std::time::Duration;
 
 pub(crate) fn fmt() -> Step {
     Run::cargo(&["fmt", "--all", "--check"])
@@ -66,30 +67,62 @@ pub(crate) fn lto() -> Step {
     Ok("migration tests passed".into())
 }
 
-/// The benches; `publish` runs them with both allocators and writes docs/BENCHMARKS.md.
+const SUITES: [&str; 3] = ["switch", "net", "http"];
+
+/// The benches; `publish` writes docs/BENCHMARKS.md.
 pub(crate) fn bench(args: &[String]) -> Step {
-    let Some((_, rest)) = args.split_first().filter(|(first, _)| *first == "publish") else {
-        return switch(&[], args);
-    };
-    let file = project::root().join("docs/BENCHMARKS.md").display().to_string();
-    let with = |own: &[&str]| own.iter().map(|&arg| arg.to_owned()).chain(rest.iter().cloned()).collect::<Vec<_>>();
-    let system = switch(&[], &with(&["--markdown", &file]));
-    // Where the allocator matters.
-    let workloads = "spawn-join,spawn-group,spawn-million,skynet";
-    let mimalloc = switch(&["--features", "mimalloc"], &with(&["--markdown", &file, "--workloads", workloads]));
-    // Ours failing in one place leaves the tables of all others.
-    system.and(mimalloc)?;
-    Ok(format!("wrote {}", project::short(Path::new(&file))))
+    let (first, rest) = args.split_first().map_or(("", args), |(first, rest)| (first.as_str(), rest));
+    if first == "publish" {
+        return publish(rest);
+    }
+    match SUITES.into_iter().find(|suite| *suite == first) {
+        Some(suite) => suite_of_benches(suite, &[], &[], rest),
+        None => suite_of_benches("", &[], &[], args),
+    }
 }
 
-fn switch(features: &[&str], args: &[String]) -> Step {
+/// One suite, or all; the goroutines' also with another allocator, where that matters.
+fn publish(args: &[String]) -> Step {
+    let chosen = args.first().and_then(|first| SUITES.into_iter().find(|suite| suite == first));
+    let rest = if chosen.is_some() { &args[1..] } else { args };
+    if chosen.is_none() && rest.iter().any(|arg| arg == "--workloads" || arg == "--suite") {
+        return Err("workloads belong to one suite: bench publish switch, net or http, and then --workloads".into());
+    }
+    let file = project::root().join("docs/BENCHMARKS.md").display().to_string();
+    let mut failures = Vec::new();
+    let mut run = |suite, features: &[&str], own: &[&str]| {
+        let own = [&["--markdown", file.as_str()], own].concat();
+        failures.extend(suite_of_benches(suite, features, &own, rest).err());
+    };
+    for suite in SUITES.into_iter().filter(|suite| chosen.is_none_or(|chosen| chosen == *suite)) {
+        run(suite, &[], &[]);
+        if suite == "switch" {
+            let workloads = ["--workloads", "spawn-join,spawn-group,spawn-million,skynet"];
+            run(suite, &["--features", "mimalloc"], &workloads);
+        }
+    }
+    // One that fails leaves the tables of all others.
+    if failures.is_empty() {
+        Ok(format!("wrote {}", project::short(Path::new(&file))))
+    } else {
+        Err(failures.join("\n"))
+    }
+}
+
+/// Without a suite: what the arguments ask for.
+fn suite_of_benches(suite: &str, features: &[&str], own: &[&str], args: &[String]) -> Step {
+    let asks_for_help = args.iter().any(|arg| arg == "--help" || arg == "-h");
+    if suite == "http" && !asks_for_help {
+        // Ours is an example; the bench looks for it beside itself.
+        Run::cargo(&["build", "--quiet", "--release", "--package", "gort", "--example", "http_server"]).status()?;
+    }
     // A Go that conformance has installed is a rival too; the bench says so when there is none.
     let go = project::target()?.join("go");
-    Run::cargo(&["run", "--quiet", "--release", "--package", "gort-switch"])
-        .args(features)
-        .args(["--"])
-        .args(args)
-        .env_hidden("GORT_GO_DIR", go)
-        .status()?;
+    let run = Run::cargo(&["run", "--quiet", "--release", "--package", "gort-switch"]).args(features).args(["--"]);
+    let run = if suite.is_empty() { run } else { run.args(["--suite", suite]) };
+    run.args(own).args(args).env_hidden("GORT_GO_DIR", go).limit(BENCH_LIMIT).status()?;
     Ok(String::new())
 }
+
+/// The benches end their children when those hang; this is for a bench that hangs itself.
+const BENCH_LIMIT: Duration = Duration::from_secs(4 * 3600);

@@ -1,4 +1,4 @@
-// The Go rival of benches/switch: the same command line, workloads and output as its other children.
+// The Go rival of the suite switch: the same command line, workloads and output as its other children.
 package main
 
 import (
@@ -11,7 +11,6 @@ import (
 
 // As in src/workload.rs.
 const (
-	crowd    = 1_000
 	million  = 1_000_000
 	buffer   = 128
 	rivalry  = 8
@@ -25,13 +24,14 @@ func main() {
 	flag.String("child", "go", "always go")
 	workload := flag.String("workloads", "", "one workload")
 	procs := flag.Int("procs", 1, "GOMAXPROCS")
+	flag.Bool("quick", false, "changes nothing here")
 	millis := flag.Int("millis", 100, "least length of the measured run")
 	flag.Parse()
 	runtime.GOMAXPROCS(*procs)
 	atLeast := time.Duration(*millis) * time.Millisecond
 	rate := func(run func(int)) func() []float64 {
 		return func() []float64 {
-			_, ns, cores := measure(atLeast, run)
+			_, ns, cores := measure(atLeast, crowd, run)
 			return []float64{ns, cores}
 		}
 	}
@@ -58,7 +58,7 @@ func main() {
 		"memory":        func() []float64 { return parked(million) },
 		"idle":          func() []float64 { return idle(10_000) },
 		"cores": func() []float64 {
-			_, ns, cores := measure(max(atLeast, time.Second), pingPong)
+			_, ns, cores := measure(max(atLeast, time.Second), crowd, pingPong)
 			return []float64{cores, ns}
 		},
 	}[*workload]
@@ -66,6 +66,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "no such workload:", *workload)
 		os.Exit(1)
 	}
-	values := fmt.Sprintln(run())
-	fmt.Print(values[1:len(values)-2], "\n") // Without the brackets.
+	printValues(run())
 }

@@ -3,8 +3,8 @@ package main
 // What is measured, as a Go program would do it.
 
 import (
-	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -167,8 +167,39 @@ func park(count int) (end func()) {
 	}
 }
 
-func mustBe(wanted, got int) {
-	if wanted != got {
-		panic(fmt.Sprint("wanted ", wanted, ", got ", got))
-	}
+// As src/drive.rs: those that are no rate.
+
+func timers() []float64 {
+	late := make([]uint32, sleepers*naps) // In microseconds.
+	start := time.Now()
+	sleepAll(late)
+	took := time.Since(start)
+	slices.Sort(late)
+	ms := func(i int) float64 { return float64(late[i]) / 1e3 }
+	return []float64{took.Seconds(), ms(len(late) * 999 / 1000), ms(len(late) - 1)}
+}
+
+func parked(count int) []float64 {
+	park(crowd)()
+	time.Sleep(settle)
+	residentBefore, tablesBefore := memory()
+	end := park(count)
+	time.Sleep(settle)
+	resident, tables := memory()
+	end()
+	time.Sleep(10 * time.Second)
+	residentAfter, _ := memory()
+	each := (resident + tables - residentBefore - tablesBefore) / float64(count)
+	return []float64{each, residentAfter / residentBefore}
+}
+
+func idle(count int) []float64 {
+	end := park(count)
+	time.Sleep(2 * settle)
+	busy, start := cpuTime(), time.Now()
+	time.Sleep(3 * time.Second)
+	busy = cpuTime() - busy
+	percent := 100 * busy.Seconds() / time.Since(start).Seconds()
+	end()
+	return []float64{percent}
 }

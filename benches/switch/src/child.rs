@@ -1,22 +1,35 @@
 //! A child process: one contender in one workload.
 
+use crate::drive::Outcome;
+use crate::net;
 use crate::options::Child;
 use crate::rivals::{Contender, Sink, crossbeam, gort, may, parking_lot, smol, stdlib, threads, tokio};
+use crate::workload::Suite;
 
-/// Runs it and prints its values, and for traced ones the bytes per operation. `go/main.go` prints the same.
+/// Runs it and prints its values, and for traced ones the bytes per operation. The Go programs print the same.
 pub fn run(child: &Child) -> Result<(), String> {
-    let Child { contender, workload, procs, at_least } = *child;
-    let on_threads = |once| threads::run(workload, procs, at_least, once);
-    let sink = match contender {
+    let sink = match child.contender {
         Contender::GortSink => Some(Sink::Discard),
         Contender::GortFile => Some(Sink::File),
         _ => None,
     };
+    let (mut outcome, bytes) = match child.workload.spec().suite {
+        Suite::Switch => switch(child, sink)?,
+        Suite::Net => net::run(child, sink)?,
+        Suite::Http => return Err("wrk measures it".into()),
+    };
+    outcome.values.extend(sink.map(|_| bytes as f64 / outcome.ops_all as f64));
+    let values: Vec<String> = outcome.values.iter().map(f64::to_string).collect();
+    println!("{}", values.join(" "));
+    Ok(())
+}
+
+fn switch(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> {
+    let Child { contender, workload, procs, at_least, .. } = *child;
+    let on_threads = |once| threads::run(workload, procs, at_least, once);
     let outcome = match contender {
         Contender::Gort | Contender::GortSink | Contender::GortFile => {
-            let (mut outcome, bytes) = gort::run(workload, procs, at_least, sink)?;
-            outcome.values.extend(sink.map(|_| bytes as f64 / outcome.ops_all as f64));
-            outcome
+            return gort::run(workload, procs, at_least, sink);
         }
         Contender::May => may::run(workload, procs, at_least),
         Contender::Tokio => tokio::run(workload, procs, at_least)?,
@@ -24,9 +37,8 @@ pub fn run(child: &Child) -> Result<(), String> {
         Contender::Std => on_threads(stdlib::once),
         Contender::ParkingLot => on_threads(parking_lot::once),
         Contender::Crossbeam => on_threads(crossbeam::once),
-        Contender::Go => return Err("Go runs in a program of its own".into()),
+        Contender::Go | Contender::GoSink => return Err("Go runs in a program of its own".into()),
+        Contender::Mio => return Err("mio has nothing to run here".into()),
     };
-    let values: Vec<String> = outcome.values.iter().map(f64::to_string).collect();
-    println!("{}", values.join(" "));
-    Ok(())
+    Ok((outcome, 0))
 }

@@ -47,10 +47,10 @@ pub fn drive(rival: &impl Rival, workload: Workload, at_least: Duration) -> Outc
     match workload.spec().kind {
         Kind::Rate if workload == Workload::Cores => {
             // The time of threads that come and go shows in a longer run.
-            let measured = measure(at_least.max(Duration::from_secs(1)), |ops| rival.run(workload, ops));
+            let measured = measure(at_least.max(Duration::from_secs(1)), CROWD, |ops| rival.run(workload, ops));
             Outcome { values: vec![measured.cores, measured.ns], ops_all: measured.ops_all }
         }
-        Kind::Rate => measure(at_least, |ops| rival.run(workload, ops)).outcome(),
+        Kind::Rate => measure(at_least, CROWD, |ops| rival.run(workload, ops)).outcome(),
         Kind::Burst(ops) => {
             rival.run(workload, CROWD);
             let measured = timed(ops, &mut |ops| rival.run(workload, ops)).1;
@@ -59,26 +59,30 @@ pub fn drive(rival: &impl Rival, workload: Workload, at_least: Duration) -> Outc
         Kind::Sleepers => sleepers(rival),
         Kind::Parked(count) => parked(rival, count, workload),
         Kind::Idle(count) => idle(rival, count),
+        Kind::Net(_) | Kind::Http => unreachable!("of another suite"),
     }
 }
 
 /// A measured rate.
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+pub struct Measured {
     /// Per operation, in the last and longest run.
-    ns: f64,
+    pub ns: f64,
     /// Processor time by real time, likewise.
-    cores: f64,
-    ops_all: u64,
+    pub cores: f64,
+    /// Operations in all runs.
+    pub ops_all: u64,
 }
 
 impl Measured {
-    fn outcome(self) -> Outcome {
+    /// Its two columns.
+    pub fn outcome(self) -> Outcome {
         Outcome { values: vec![self.ns, self.cores], ops_all: self.ops_all }
     }
 }
 
-fn timed(ops: u64, run: &mut impl FnMut(u64)) -> (Duration, Measured) {
+/// One run.
+pub fn timed(ops: u64, run: &mut impl FnMut(u64)) -> (Duration, Measured) {
     let (busy, start) = (probe::cpu_time(), Instant::now());
     run(ops);
     let took = start.elapsed();
@@ -87,26 +91,26 @@ fn timed(ops: u64, run: &mut impl FnMut(u64)) -> (Duration, Measured) {
     (took, Measured { ns, cores: busy.as_secs_f64() / took.as_secs_f64(), ops_all: ops })
 }
 
-/// Runs more and more operations until one run has taken `at_least` so long; that one counts. The first never does: threads
-/// start in it, on a busy machine for long.
-fn measure(at_least: Duration, mut run: impl FnMut(u64)) -> Measured {
-    let (mut ops, mut ops_all) = (CROWD, 0);
+/// Runs more and more operations, multiples of `unit`, until one run has taken `at_least` so long; that one counts. The
+/// first never does: threads start in it, on a busy machine for long.
+pub fn measure(at_least: Duration, unit: u64, mut run: impl FnMut(u64)) -> Measured {
+    let (mut ops, mut ops_all) = (unit, 0);
     loop {
         let (took, measured) = timed(ops, &mut run);
         ops_all += ops;
-        if took >= at_least && ops > CROWD {
+        if took >= at_least && ops > unit {
             return Measured { ops_all, ..measured };
         }
-        ops = next_ops(ops, took, at_least);
+        ops = next_ops(ops, unit, took, at_least);
     }
 }
 
 /// The next number of operations after a run that was too short: what it would have taken, and a little more.
-fn next_ops(ops: u64, took: Duration, at_least: Duration) -> u64 {
+fn next_ops(ops: u64, unit: u64, took: Duration, at_least: Duration) -> u64 {
     let short_by = 1.2 * at_least.as_secs_f64() / took.as_secs_f64().max(1e-9);
     // By small steps, so that the last run is warm and not many times too long.
     let ops = (ops as f64 * short_by.clamp(1.5, 10.0)) as u64;
-    ops.next_multiple_of(CROWD)
+    ops.next_multiple_of(unit)
 }
 
 /// By how much each sleep was too long, in microseconds.
@@ -144,7 +148,7 @@ fn sleepers(rival: &impl Rival) -> Outcome {
 }
 
 /// Until what has just been started or ended has come to rest.
-const SETTLE: Duration = Duration::from_millis(500);
+pub const SETTLE: Duration = Duration::from_millis(500);
 
 fn parked(rival: &impl Rival, count: usize, workload: Workload) -> Outcome {
     let stacks = if workload == Workload::Memory64K { Stacks::Small } else { Stacks::Default };
@@ -179,15 +183,15 @@ mod tests {
     #[test]
     fn runs_grow_by_whole_crowds() {
         let (ms, at_least) = (Duration::from_millis(1), Duration::from_millis(100));
-        assert_eq!(next_ops(1_000, ms, at_least), 10_000);
-        assert_eq!(next_ops(10_000, 99 * ms, at_least), 15_000);
-        assert_eq!(next_ops(1_500, Duration::ZERO, at_least), 15_000);
+        assert_eq!(next_ops(1_000, CROWD, ms, at_least), 10_000);
+        assert_eq!(next_ops(10_000, CROWD, 99 * ms, at_least), 15_000);
+        assert_eq!(next_ops(1_500, CROWD, Duration::ZERO, at_least), 15_000);
     }
 
     #[test]
     fn the_last_run_is_long_enough() {
         let (at_least, mut runs) = (Duration::from_millis(5), Vec::new());
-        let measured = measure(at_least, |ops| {
+        let measured = measure(at_least, CROWD, |ops| {
             runs.push(ops);
             std::thread::sleep(Duration::from_nanos(ops * 100));
         });

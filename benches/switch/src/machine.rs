@@ -1,5 +1,6 @@
 //! What a figure depends on: the machine, the toolchains, the versions of the rivals.
 
+use crate::workload::Suite;
 use std::process::Command;
 
 /// Processor, cores, memory, kernel.
@@ -27,20 +28,25 @@ pub fn when() -> String {
 }
 
 /// The versions of what is compared, from the lock file that this was built with.
-pub fn crates() -> String {
-    const NAMES: [&str; 9] = [
-        "tokio",
-        "may",
-        "smol",
-        "async-executor",
-        "async-channel",
-        "async-lock",
-        "async-io",
-        "parking_lot",
-        "crossbeam-channel",
-    ];
+pub fn crates(suite: Suite) -> String {
+    let names: &[&str] = match suite {
+        Suite::Switch => &[
+            "tokio",
+            "may",
+            "smol",
+            "async-executor",
+            "async-channel",
+            "async-lock",
+            "async-io",
+            "parking_lot",
+            "crossbeam-channel",
+        ],
+        Suite::Net => &["tokio", "may", "smol", "async-executor", "async-io", "async-net", "mio"],
+        Suite::Http => &["tokio", "hyper", "hyper-util"],
+    };
     let lock = include_str!("../../../Cargo.lock");
-    let versions = NAMES.map(|name| format!("{name} {}", version(lock, name).unwrap_or("?")));
+    let versions: Vec<String> =
+        names.iter().map(|name| format!("{name} {}", version(lock, name).unwrap_or("?"))).collect();
     versions.join(", ")
 }
 
@@ -69,7 +75,9 @@ mod tests {
 
     #[test]
     fn all_rivals_have_versions() {
-        assert!(!crates().contains('?'), "{}", crates());
+        for suite in Suite::ALL {
+            assert!(!crates(suite).contains('?'), "{}", crates(suite));
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! What goroutines cost: ours beside Go, tokio, may, smol, and plain threads.
+//! What goroutines and their sockets cost: ours beside Go, tokio, may, smol, and plain threads.
 //!
-//! For: yield, spawn, channel, mutex and timer changes, memory, idleness, and the tracer's price; no figure on these may
-//! be quoted without its rivals' from the same run. Not for: I/O.
+//! For: yield, spawn, channel, mutex and timer changes, memory, idleness, and the tracer's price (suite `switch`); sockets,
+//! with client and server in one process (suite `net`, see `net`); a server of HTTP beside wrk (suite `http`, see `http`).
+//! No figure on these may be quoted without its rivals' from the same run. Not for: other I/O.
 //!
 //! A run is a number of rounds. Each round starts every contender once for every workload and number of Ps, in random
 //! order, as a child process of its own: frequency, cache and neighbours hit all alike. Shown are medians over the rounds
@@ -22,8 +23,10 @@
 
 mod child;
 mod drive;
+mod http;
 mod machine;
 mod markdown;
+mod net;
 mod options;
 mod probe;
 mod report;
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Ok(options::Command::Child(child)) => child::run(&child),
+        Ok(options::Command::Serve(serve)) => http::hyper::serve(&serve),
         Ok(options::Command::Bench(options)) => rounds::run(&options),
         Err(why) => Err(why),
     };

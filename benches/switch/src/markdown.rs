@@ -5,44 +5,45 @@
 //! <!-- switch: glibc malloc -->
 //! <!-- switch: end -->
 //! ```
+//!
+//! Another suite has its own word in place of `switch`.
 
 use crate::options::Options;
 use crate::results::{Results, figure, is_tie, rows};
 use crate::rivals::Contender;
-use crate::workload::{Column, Kind, Workload};
-use crate::{ALLOCATOR_NAME, machine, report};
+use crate::workload::{Column, Kind, Net, Suite, Workload};
+use crate::{ALLOCATOR_NAME, http, machine, report};
 use std::fmt::Write;
 use std::path::Path;
 
-const END: &str = "<!-- switch: end -->";
-
 /// Writes the tables into a file that has the marks, or into a new one.
 pub fn write(path: &Path, options: &Options, results: &Results, go: Option<&str>) -> Result<(), String> {
-    let text = with_tables(path, &tables(options, results, go))?;
+    let text = with_tables(path, options.suite, &tables(options, results, go))?;
     std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 /// Whether it has the marks: a question to ask before half an hour of measuring.
-pub fn check(path: &Path) -> Result<(), String> {
-    with_tables(path, "").map(drop)
+pub fn check(path: &Path, suite: Suite) -> Result<(), String> {
+    with_tables(path, suite, "").map(drop)
 }
 
 /// The file's text with these tables.
-fn with_tables(path: &Path, tables: &str) -> Result<String, String> {
-    let begin = format!("<!-- switch: {ALLOCATOR_NAME} -->");
+fn with_tables(path: &Path, suite: Suite, tables: &str) -> Result<String, String> {
+    let begin = format!("<!-- {}: {ALLOCATOR_NAME} -->", suite.word());
+    let end = format!("<!-- {}: end -->", suite.word());
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("{begin}\n{END}\n"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => format!("{begin}\n{end}\n"),
         Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
     };
-    replaced(&text, &begin, tables)
-        .ok_or_else(|| format!("{} has no lines {begin:?} and {END:?} to write between", path.display()))
+    replaced(&text, &begin, &end, tables)
+        .ok_or_else(|| format!("{} has no lines {begin:?} and {end:?} to write between", path.display()))
 }
 
-fn replaced(text: &str, begin: &str, new: &str) -> Option<String> {
+fn replaced(text: &str, begin: &str, end: &str, new: &str) -> Option<String> {
     let (before, rest) = text.split_once(begin)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{begin}\n{new}{END}{after}"))
+    let (_, after) = rest.split_once(end)?;
+    Some(format!("{before}{begin}\n{new}{end}{after}"))
 }
 
 /// A row of a table.
@@ -65,14 +66,24 @@ fn tables(options: &Options, results: &Results, go: Option<&str>) -> String {
     let _ = writeln!(text, "\nMeasured {}, with {ALLOCATOR_NAME}; rounds: {}.\n", machine::when(), options.rounds);
     let _ = writeln!(text, "- {}", machine::machine());
     let _ = writeln!(text, "- {}; {go}", machine::rustc());
-    let _ = writeln!(text, "- {}\n", machine::crates());
+    let _ = writeln!(text, "- {}", machine::crates(options.suite));
+    if let (Suite::Http, Ok(wrk)) = (options.suite, http::find_wrk()) {
+        let _ = writeln!(text, "- {wrk}");
+    }
+    results.remarks.iter().for_each(|remark| text.push_str(&format!("- {remark}\n")));
+    text.push('\n');
     if let Some(warning) = results.disturbed() {
         let _ = writeln!(text, "**{warning}**\n");
     }
     let all: Vec<Row> = options.workloads.iter().flat_map(|&workload| rows_of(workload, options)).collect();
     let mut notes = Notes::default();
-    main_table(&mut text, &all, results, &mut notes);
-    threads_table(&mut text, &all, results, &mut notes);
+    match options.suite {
+        Suite::Switch => {
+            main_table(&mut text, &all, results, &mut notes);
+            threads_table(&mut text, &all, results, &mut notes);
+        }
+        Suite::Net | Suite::Http => socket_table(&mut text, options.suite, &all, results, &mut notes),
+    }
     traced_table(&mut text, &all, results);
     for (i, note) in notes.0.iter().enumerate() {
         let _ = writeln!(text, "[{}] {note}  ", i + 1);
@@ -120,16 +131,43 @@ fn main_table(text: &mut String, all: &[Row], results: &Results, notes: &mut Not
         cells.extend(columns.map(|contender| notes.cell(results, row, contender)));
         let ratio = |by| results.ratio(workload, procs, column, Contender::Gort, by).filter(|_| spec.compared);
         cells.push(ratio(Contender::Go).map_or(String::new(), said));
-        cells.push(match results.target(workload, procs, column) {
-            Some((wanted, Some(true))) => format!("{wanted}: met"),
-            Some((wanted, Some(false))) => format!("{wanted}: not met"),
-            Some((wanted, None)) => wanted,
-            None => String::new(),
-        });
+        cells.push(reached(results, row));
         cells.push(against_best(results, row, &Contender::LIBRARIES));
         line(text, &cells);
     }
     text.push('\n');
+}
+
+/// Everybody, and gort by each.
+fn socket_table(text: &mut String, suite: Suite, all: &[Row], results: &Results, notes: &mut Notes) {
+    let there: Vec<Contender> = Contender::all(suite).into_iter().filter(|one| !one.is_traced()).collect();
+    let rivals: Vec<Contender> = there.iter().copied().filter(|one| !one.is_ours()).collect();
+    let mut heads = vec![String::new(), "P".into()];
+    heads.extend(there.iter().map(|one| one.word().to_owned()));
+    heads.extend(rivals.iter().map(|one| format!("gort / {}", one.word())));
+    heads.push("target".into());
+    line(text, &heads);
+    line(text, &vec!["---".to_owned(); heads.len()]);
+    for row in all {
+        let Row { workload, procs, column, spec } = *row;
+        let mut cells = vec![row.title(), procs.to_string()];
+        cells.extend(there.iter().map(|&contender| notes.cell(results, row, contender)));
+        let ratio = |by| results.ratio(workload, procs, column, Contender::Gort, by).filter(|_| spec.compared);
+        cells.extend(rivals.iter().map(|&rival| ratio(rival).map_or(String::new(), said)));
+        cells.push(reached(results, row));
+        line(text, &cells);
+    }
+    text.push('\n');
+}
+
+/// What is wanted, and whether it is so.
+fn reached(results: &Results, row: &Row) -> String {
+    match results.target(row.workload, row.procs, row.column) {
+        Some((wanted, Some(true))) => format!("{wanted}: met"),
+        Some((wanted, Some(false))) => format!("{wanted}: not met"),
+        Some((wanted, None)) => wanted,
+        None => String::new(),
+    }
 }
 
 fn threads_table(text: &mut String, all: &[Row], results: &Results, notes: &mut Notes) {
@@ -154,21 +192,34 @@ fn threads_table(text: &mut String, all: &[Row], results: &Results, notes: &mut 
 
 fn traced_table(text: &mut String, all: &[Row], results: &Results) {
     let traced = |row: &&Row| results.rounds((row.workload, row.procs, Contender::GortSink)) > 0;
-    let rates = |row: &&Row| row.column == 0 && matches!(row.workload.spec().kind, Kind::Rate | Kind::Burst(_));
+    let is_rate = |kind| matches!(kind, Kind::Rate | Kind::Burst(_) | Kind::Net(Net::Echo(_)));
+    let rates = |row: &&Row| row.column == 0 && is_rate(row.workload.spec().kind);
     let all: Vec<&Row> = all.iter().filter(rates).filter(traced).collect();
     if all.is_empty() {
         return;
     }
+    let has_go = all.iter().any(|row| results.rounds((row.workload, row.procs, Contender::GoSink)) > 0);
     text.push_str("What the tracer adds (traced / not; to nowhere, and to a file):\n\n");
-    text.push_str("| | P | gort | to nowhere | to a file | bytes per operation |\n|---|---|---|---|---|---|\n");
+    let mut heads = vec!["", "P", "gort", "to nowhere", "to a file", "bytes per operation"];
+    if has_go {
+        heads.extend(["Go", "to nowhere", "bytes per operation"]);
+    }
+    line(text, &heads.iter().map(|&head| head.to_owned()).collect::<Vec<_>>());
+    line(text, &vec!["---".to_owned(); heads.len()]);
     for row in all {
         let key = |contender| (row.workload, row.procs, contender);
-        let ratio = |traced| results.ratio(row.workload, row.procs, row.column, traced, Contender::Gort);
-        let mut cells = vec![row.title(), row.procs.to_string()];
-        cells.push(results.median(key(Contender::Gort), row.column).map_or(String::new(), figure));
-        cells
-            .extend(Contender::TRACED.map(|traced| ratio(traced).map_or(String::new(), |ratio| format!("{ratio:.2}"))));
-        cells.push(results.trace_bytes(key(Contender::GortSink)).map_or(String::new(), figure));
+        let median = |contender| results.median(key(contender), row.column).map_or(String::new(), figure);
+        let ratio = |traced, untraced| {
+            let ratio = results.ratio(row.workload, row.procs, row.column, traced, untraced);
+            ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"))
+        };
+        let bytes = |contender| results.trace_bytes(key(contender)).map_or(String::new(), figure);
+        let mut cells = vec![row.title(), row.procs.to_string(), median(Contender::Gort)];
+        cells.extend([Contender::GortSink, Contender::GortFile].map(|traced| ratio(traced, Contender::Gort)));
+        cells.push(bytes(Contender::GortSink));
+        if has_go {
+            cells.extend([median(Contender::Go), ratio(Contender::GoSink, Contender::Go), bytes(Contender::GoSink)]);
+        }
         line(text, &cells);
     }
     text.push('\n');
@@ -195,6 +246,8 @@ mod tests {
     use super::*;
     use crate::options::{self, Command};
 
+    const END: &str = "<!-- switch: end -->";
+
     fn options(line: &str) -> Options {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let Ok(Command::Bench(options)) = options::parse(&words) else { panic!("refused") };
@@ -205,8 +258,8 @@ mod tests {
     fn only_what_is_between_the_marks_is_replaced() {
         let text = "a\n<!-- switch: x -->\nold\n<!-- switch: end -->\nb\n<!-- switch: y -->\n<!-- switch: end -->\n";
         let wanted = "a\n<!-- switch: x -->\nnew\n<!-- switch: end -->\nb\n<!-- switch: y -->\n<!-- switch: end -->\n";
-        assert_eq!(replaced(text, "<!-- switch: x -->", "new\n").as_deref(), Some(wanted));
-        assert_eq!(replaced(text, "<!-- switch: z -->", "new\n"), None);
+        assert_eq!(replaced(text, "<!-- switch: x -->", END, "new\n").as_deref(), Some(wanted));
+        assert_eq!(replaced(text, "<!-- switch: z -->", END, "new\n"), None);
     }
 
     #[test]
@@ -223,5 +276,26 @@ mod tests {
         assert!(text.contains(row), "{text}");
         assert!(text.contains("[1] may, unbuffered ping-pong, round trip: fails: no stack"), "{text}");
         assert!(text.contains("Go 1.27.3 linux/amd64"), "{text}");
+    }
+
+    #[test]
+    fn tables_of_sockets_hold_all_ratios_and_the_floor() {
+        let mut results = Results::default();
+        for (contender, ns) in [(Contender::Gort, 20.0), (Contender::Go, 40.0), (Contender::Mio, 10.0)] {
+            results.add((Workload::Echo64, 1, contender), Ok(vec![ns, 1.0]));
+        }
+        results.add((Workload::Echo64, 1, Contender::GortSink), Ok(vec![30.0, 1.0, 78.0]));
+        results.add((Workload::Echo64, 1, Contender::GoSink), Ok(vec![44.0, 1.0, 70.0]));
+        results.add((Workload::Dial, 4, Contender::Gort), Ok(vec![0.5, 3.0]));
+        let text = tables(&options("--workloads echo-64,dial --procs 1"), &results, None);
+        for row in [
+            "|  | P | gort | go | tokio | may | smol | std | mio | gort / go | gort / tokio | gort / may | gort / smol | \
+             gort / std | gort / mio | target |\n",
+            "| echo, 64 connections, round trip, ns | 1 | 20.0 | 40.0 |  |  |  |  | 10.0 | 0.50 |  |  |  |  | 2.00 |  |\n",
+            "| echo, 64 connections, round trip, ns | 1 | 20.0 | 1.50 |  | 78.0 | 40.0 | 1.10 | 70.0 |\n",
+            "ms, p99 | 4 | 3.00 |  |  |  |  |  |  |  |  |  |  |  |  | 2 at most: not met |\n",
+        ] {
+            assert!(text.contains(row), "{row}{text}");
+        }
     }
 }

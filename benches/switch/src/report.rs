@@ -5,17 +5,48 @@ use crate::options::Options;
 use crate::results::{Key, Results, figure, rows};
 use crate::rivals::Contender;
 use crate::rivals::golang::Golang;
-use crate::workload::Workload;
+use crate::workload::{Suite, Workload};
+use crate::{http, machine};
+
+/// How to read it.
+const NET_NOTE: &str = "\
+Client and server are one process, on loopback, so most of the time is the kernel's and the same for all. On two cores that
+somebody else may use, too, only ratios within this run mean something, from 0.8 to 1.25 not even they. mio is a floor: a loop
+that does nothing but this; P is its number of threads, and for std the number of processors it may use.";
+const HTTP_NOTE: &str = "\
+wrk (one thread, 64 connections) takes a core of its own: with as many Ps as cores, client and server compete for one. Only
+ratios within this run mean something, from 0.8 to 1.25 not even they. tokio is hyper on tokio, go is net/http.";
 
 /// What is compared with what.
 pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!("goroutines: medians (least .. most) of {} round(s); ns are per operation", options.rounds);
-    println!("{cores} cores; allocator of gort and the Rust rivals: {ALLOCATOR_NAME}; seed {}", options.seed);
+    let (suite, rounds) = (options.suite, options.rounds);
+    println!(
+        "{}: medians (least .. most) of {rounds} round(s){}",
+        suite.word(),
+        match suite {
+            Suite::Switch => "; ns are per operation",
+            Suite::Net => "; ns are per round trip, or per connection",
+            Suite::Http => "",
+        }
+    );
+    println!("{}", machine::machine());
+    println!("{}; allocator of gort and the Rust rivals: {ALLOCATOR_NAME}; seed {}", machine::rustc(), options.seed);
+    println!("{}", machine::crates(suite));
     match go {
         Some(Ok(go)) => println!("Go: {}", go.version),
         Some(Err(why)) => println!("Go is LEFT OUT: {why}"),
         None => println!("Go is left out: not asked for"),
+    }
+    if suite == Suite::Http {
+        println!("wrk: {}", http::find_wrk().unwrap_or_else(|why| why));
+    }
+    match suite {
+        Suite::Switch => {}
+        Suite::Net => println!("{NET_NOTE}"),
+        Suite::Http => println!("{HTTP_NOTE}"),
+    }
+    if options.quick {
+        println!("quick: THESE FIGURES SAY NOTHING, only that it works");
     }
 }
 
@@ -25,7 +56,8 @@ pub fn body(options: &Options, results: &Results) {
     if options.contenders.contains(&Contender::Gort) {
         table(options, results);
     }
-    if let Some(warning) = results.disturbed() {
+    results.remarks.iter().for_each(|remark| println!("\n{remark}"));
+    if let Some(warning) = results.disturbed().filter(|_| !options.quick) {
         println!("\n{warning}");
     }
 }
@@ -68,7 +100,7 @@ fn lines(results: &Results, workload: Workload, procs: usize, contender: Contend
 /// The columns that have no line of their own.
 fn told(results: &Results, key: Key) -> String {
     let mut text = String::new();
-    for (i, column) in key.0.spec().columns.iter().enumerate().skip(1).filter(|(_, column)| !column.compared) {
+    for (i, column) in key.0.spec().columns.iter().enumerate().skip(1).filter(|(_, column)| !column.has_row) {
         let median = results.median(key, i).map_or("?".into(), figure);
         text.push_str(&format!(", {median} {}", column.unit));
     }
@@ -80,22 +112,31 @@ fn told(results: &Results, key: Key) -> String {
 }
 
 fn against(results: &Results, (workload, procs, contender): Key, column: usize) -> Option<String> {
-    let (ours, theirs) = (Contender::Gort, contender);
-    if theirs == ours || !workload.spec().columns[column].compared {
+    if !workload.spec().columns[column].compared {
         return None;
     }
-    Some(if theirs.is_traced() {
-        format!("{:.2} x untraced", results.ratio(workload, procs, column, theirs, ours)?)
-    } else {
-        format!("gort / {} = {:.2}", theirs.word(), results.ratio(workload, procs, column, ours, theirs)?)
-    })
+    let ratio = |of, by| results.ratio(workload, procs, column, of, by);
+    let mut said = Vec::new();
+    match contender.untraced() {
+        _ if contender == Contender::Gort => {}
+        Some(untraced) => said.extend(ratio(contender, untraced).map(|ratio| format!("{ratio:.2} x untraced"))),
+        None => said
+            .extend(ratio(Contender::Gort, contender).map(|ratio| format!("gort / {} = {ratio:.2}", contender.word()))),
+    }
+    if contender != Contender::Mio && !contender.is_traced() {
+        said.extend(ratio(contender, Contender::Mio).map(|ratio| format!("{ratio:.2} x the floor")));
+    }
+    Some(said.join(", "))
 }
 
 fn table(options: &Options, results: &Results) {
-    let rivals: Vec<Contender> = Contender::ALL.into_iter().filter(|one| !one.is_ours()).collect();
+    let there = Contender::all(options.suite);
+    let rivals: Vec<Contender> = there.iter().copied().filter(|one| !one.is_traced() && !one.is_ours()).collect();
+    let traced: Vec<(Contender, Contender)> = there.iter().filter_map(|&one| Some((one, one.untraced()?))).collect();
     println!("\nratios of medians: gort / rival (under 1: gort takes less), traced / untraced");
     print!("{:<40} {:>3} {:>9}", "", "P", "gort");
-    rivals.iter().chain(&Contender::TRACED).for_each(|contender| print!(" {:>11}", contender.word()));
+    let heads = rivals.iter().chain(traced.iter().map(|(contender, _)| contender));
+    heads.for_each(|contender| print!(" {:>11}", contender.word()));
     println!("  target");
     for &workload in &options.workloads {
         for procs in workload.procs(&options.procs) {
@@ -108,7 +149,7 @@ fn table(options: &Options, results: &Results) {
                     None => "-".into(),
                 };
                 rivals.iter().for_each(|&rival| print!(" {:>11}", ratio(Contender::Gort, rival)));
-                Contender::TRACED.iter().for_each(|&traced| print!(" {:>11}", ratio(traced, Contender::Gort)));
+                traced.iter().for_each(|&(traced, untraced)| print!(" {:>11}", ratio(traced, untraced)));
                 let target = match results.target(workload, procs, i) {
                     Some((wanted, Some(true))) => format!("{wanted}: met"),
                     Some((wanted, Some(false))) => format!("{wanted}: NOT MET"),

@@ -2,7 +2,7 @@
 
 use crate::rivals::{Contender, Part};
 use crate::workload::{Column, Target, Workload};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who runs what with how many Ps.
 pub type Key = (Workload, usize, Contender);
@@ -16,6 +16,8 @@ pub struct Results {
     pub failures: BTreeMap<Key, String>,
     /// Why there is no Go.
     pub no_go: Option<String>,
+    /// What else a reader must know.
+    pub remarks: BTreeSet<String>,
 }
 
 impl Results {
@@ -66,7 +68,12 @@ impl Results {
     /// Whether something else has kept the processors busy: one goroutine that never waits should have had one to itself.
     pub fn disturbed(&self) -> Option<String> {
         const ENOUGH: f64 = 0.9;
-        let alone = self.samples.keys().filter(|(workload, ..)| matches!(workload, Workload::Yield1 | Workload::Mutex));
+        let is_alone = |key: &&Key| match **key {
+            (Workload::Yield1 | Workload::Mutex, ..) => true,
+            // One thread, and always something to read.
+            key => key == (Workload::Echo64, 1, Contender::Mio),
+        };
+        let alone = self.samples.keys().filter(is_alone);
         let busy = alone.filter_map(|&key| self.median(key, 1)).min_by(f64::total_cmp);
         busy.filter(|&busy| busy < ENOUGH).map(|busy| {
             format!("THE MACHINE WAS NOT IDLE: a loop that never waits had {:.0} % of a processor.", 100.0 * busy)
@@ -83,7 +90,7 @@ impl Results {
         }
         match (key.2.part(key.0), &self.no_go) {
             (Part::Cannot(why), _) => Some(why.to_owned()),
-            (Part::Takes, Some(why)) if key.2 == Contender::Go => Some(format!("left out: {why}")),
+            (Part::Takes, Some(why)) if key.2.is_go() => Some(format!("left out: {why}")),
             _ => None,
         }
     }
@@ -104,7 +111,7 @@ impl Results {
 
 /// The columns of a workload that have a row in tables.
 pub fn rows(workload: Workload) -> impl Iterator<Item = (usize, &'static Column)> {
-    workload.spec().columns.iter().enumerate().filter(|(i, column)| *i == 0 || column.compared)
+    workload.spec().columns.iter().enumerate().filter(|(i, column)| *i == 0 || column.has_row)
 }
 
 const TIE_LEAST: f64 = 0.8;

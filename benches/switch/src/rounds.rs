@@ -2,8 +2,9 @@
 
 use crate::options::Options;
 use crate::results::{Key, Results};
-use crate::rivals::{Contender, Part, golang};
-use crate::{markdown, report};
+use crate::rivals::{Part, golang};
+use crate::workload::{Kind, Net, Suite};
+use crate::{http, markdown, net, probe, report};
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,8 +14,12 @@ use std::time::Duration;
 /// Runs the bench and prints the report.
 pub fn run(options: &Options) -> Result<(), String> {
     let own = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
-    options.markdown.as_deref().map_or(Ok(()), markdown::check)?;
-    let go = options.contenders.contains(&Contender::Go).then(|| golang::build(options.go.as_deref()));
+    options.markdown.as_deref().map_or(Ok(()), |path| markdown::check(path, options.suite))?;
+    let wants_go = options.contenders.iter().any(|one| one.is_go());
+    let go = wants_go.then(|| golang::build(options.suite, options.go.as_deref()));
+    if options.suite == Suite::Http {
+        http::find_wrk()?;
+    }
     report::head(options, go.as_ref());
     let mut results = Results::default();
     let (go_program, go_version) = match go {
@@ -37,11 +42,25 @@ pub fn run(options: &Options) -> Result<(), String> {
             if round > workload.spec().rounds_max || results.failures.contains_key(key) {
                 continue;
             }
-            let program = match (contender, &go_program) {
-                (Contender::Go, Some(program)) => program,
+            let program = match &go_program {
+                Some(program) if contender.is_go() => program,
                 _ => &own,
             };
-            results.add(*key, child(program, *key, options));
+            let result = match workload.spec().kind {
+                Kind::Http => http::measure(program, *key, options),
+                Kind::Net(Net::Idle(wanted)) if !options.quick => {
+                    let (connections, why) = net::connections(wanted);
+                    results.remarks.extend(why);
+                    child(program, *key, options, Some(connections))
+                }
+                // The limit is for the children: they inherit it.
+                Kind::Net(kind) => {
+                    let raised = if options.quick { Ok(()) } else { probe::allow_files(net::files(kind)) };
+                    raised.and_then(|()| child(program, *key, options, None))
+                }
+                _ => child(program, *key, options, None),
+            };
+            results.add(*key, result);
         }
     }
     progress("", false);
@@ -60,7 +79,7 @@ fn children(options: &Options, has_go: bool) -> Vec<Key> {
     let mut keys = Vec::new();
     for &workload in &options.workloads {
         for procs in workload.procs(&options.procs) {
-            let there = options.contenders.iter().filter(|one| **one != Contender::Go || has_go);
+            let there = options.contenders.iter().filter(|one| !one.is_go() || has_go);
             keys.extend(there.filter(|one| one.part(workload) == Part::Takes).map(|&one| (workload, procs, one)));
         }
     }
@@ -68,13 +87,22 @@ fn children(options: &Options, has_go: bool) -> Vec<Key> {
 }
 
 /// Runs one child; answers its values.
-fn child(program: &Path, (workload, procs, contender): Key, options: &Options) -> Result<Vec<f64>, String> {
+fn child(
+    program: &Path,
+    (workload, procs, contender): Key,
+    options: &Options,
+    connections: Option<usize>,
+) -> Result<Vec<f64>, String> {
     let mut command = Command::new(program);
     command.args(["--child", contender.word(), "--workloads", workload.word()]);
     command.args(["--procs", &procs.to_string(), "--millis", &options.at_least.as_millis().to_string()]);
-    for variable in ["GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG", "RT_TRACE", "RT_BORDER"] {
-        command.env_remove(variable);
+    if options.quick {
+        command.arg("--quick");
     }
+    if let Some(connections) = connections {
+        command.args(["--connections", &connections.to_string()]);
+    }
+    undisturbed(&mut command);
     let (status, stdout, stderr) = output(command, options.limit)?;
     if !status.success() {
         return Err(format!("{status}: {}", gist(&stderr)));
@@ -87,8 +115,15 @@ fn child(program: &Path, (workload, procs, contender): Key, options: &Options) -
     }
 }
 
+/// Takes variables out of its environment that would change what is measured.
+pub fn undisturbed(command: &mut Command) {
+    for variable in ["GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG", "RT_TRACE", "RT_BORDER"] {
+        command.env_remove(variable);
+    }
+}
+
 /// Its status and what it has written, if it ends in time. Nothing here wakes up meanwhile.
-fn output(mut command: Command, limit: Duration) -> Result<(std::process::ExitStatus, String, String), String> {
+pub fn output(mut command: Command, limit: Duration) -> Result<(std::process::ExitStatus, String, String), String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("cannot start: {error}"))?;
     let (mut stdout, mut stderr) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
@@ -122,7 +157,7 @@ fn hung(limit: Duration, stderr: &str) -> String {
 }
 
 /// The first line that says something; of a panic, its message.
-fn gist(text: &str) -> String {
+pub fn gist(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
     let said = if first.contains("panicked at") { lines.next().unwrap_or(first) } else { first };

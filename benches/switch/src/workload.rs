@@ -18,6 +18,45 @@ pub const NAPS: usize = 10;
 /// For how long: all of them, ideally, for a second.
 pub const NAP: Duration = Duration::from_millis(100);
 
+/// Workloads that are run and reported together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suite {
+    /// The scheduler and its primitives.
+    Switch,
+    /// Sockets, client and server in one process.
+    Net,
+    /// A server of HTTP beside wrk.
+    Http,
+}
+
+impl Suite {
+    /// All of them.
+    pub const ALL: [Suite; 3] = [Suite::Switch, Suite::Net, Suite::Http];
+
+    /// The word on the command line, and in the marks of the tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Suite::Switch => "switch",
+            Suite::Net => "net",
+            Suite::Http => "http",
+        }
+    }
+
+    /// The suite of a word.
+    pub fn of(word: &str) -> Option<Suite> {
+        Suite::ALL.into_iter().find(|suite| suite.word() == word)
+    }
+
+    /// How long a measured run is at least, unless asked otherwise. A thousand connections take longer to get into step.
+    pub fn at_least(self) -> Duration {
+        match self {
+            Suite::Switch => Duration::from_millis(100),
+            Suite::Net => Duration::from_millis(500),
+            Suite::Http => Duration::from_secs(5),
+        }
+    }
+}
+
 /// One thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
@@ -53,6 +92,20 @@ pub enum Workload {
     Idle,
     /// Ping-pong of one pair with eight Ps.
     Cores,
+    /// Messages there and back through 64 connections at once.
+    Echo64,
+    /// The same through a thousand.
+    Echo1000,
+    /// Connections that carry a byte each way and are closed.
+    Churn,
+    /// A gigabyte through one connection.
+    Stream,
+    /// Ten thousand connections, or as many as may be open, and nothing else.
+    Connected,
+    /// Connections made while as many goroutines as there are Ps compute.
+    Dial,
+    /// Requests by wrk through 64 connections.
+    Hello,
 }
 
 /// How it is measured (see `drive`).
@@ -68,6 +121,25 @@ pub enum Kind {
     Parked(usize),
     /// So many that wait: the processor time.
     Idle(usize),
+    /// With sockets (see `net`).
+    Net(Net),
+    /// By wrk (see `http`).
+    Http,
+}
+
+/// How a workload with sockets is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Net {
+    /// Round trips through so many connections, more and more, until a run is long enough.
+    Echo(usize),
+    /// Connections, likewise.
+    Churn,
+    /// So many bytes, once; before them a few.
+    Stream(u64),
+    /// So many connections that wait, unless fewer are allowed: memory and processor time.
+    Idle(usize),
+    /// So many connections, one after the other: how long each takes.
+    Dial(usize),
 }
 
 /// With how many Ps.
@@ -77,6 +149,8 @@ pub enum Procs {
     Asked,
     /// With so many: more would show nothing more, or the number is the point.
     Fixed(usize),
+    /// With each of these.
+    Each(&'static [usize]),
 }
 
 /// What gort wants to reach.
@@ -97,13 +171,17 @@ pub struct Column {
     pub unit: &'static str,
     /// What is wanted.
     pub target: Option<Target>,
-    /// Whether ratios of it say something, and it has a row in the tables. The first column of a workload always has a row.
+    /// Whether ratios of it say something.
     pub compared: bool,
+    /// Whether it has a row in the tables. The first column of a workload always has one.
+    pub has_row: bool,
 }
 
 /// A row of the table.
 #[derive(Debug)]
 pub struct Spec {
+    /// With which others.
+    pub suite: Suite,
     /// Whose.
     pub workload: Workload,
     /// The word on the command line.
@@ -121,11 +199,16 @@ pub struct Spec {
 }
 
 const fn column(unit: &'static str, target: Option<Target>) -> Column {
-    Column { unit, target, compared: true }
+    Column { unit, target, compared: true, has_row: true }
 }
 
 const fn told(unit: &'static str) -> Column {
-    Column { unit, target: None, compared: false }
+    Column { unit, target: None, compared: false, has_row: false }
+}
+
+/// A figure that has a row of its own, but no ratios: it is near nothing, or more of it is better.
+const fn shown(unit: &'static str) -> Column {
+    Column { unit, target: None, compared: false, has_row: true }
 }
 
 const fn of_go(ratio: f64) -> Column {
@@ -143,14 +226,20 @@ const fn spec(
     procs: Procs,
     columns: &'static [Column],
 ) -> Spec {
-    let rounds_max = if matches!(kind, Kind::Parked(_) | Kind::Idle(_)) { 3 } else { usize::MAX };
-    Spec { workload, word, title, kind, procs, rounds_max, columns }
+    let suite = match kind {
+        Kind::Net(_) => Suite::Net,
+        Kind::Http => Suite::Http,
+        _ => Suite::Switch,
+    };
+    let is_long = matches!(kind, Kind::Parked(_) | Kind::Idle(_) | Kind::Net(Net::Idle(_) | Net::Dial(_)));
+    let rounds_max = if is_long { 3 } else { usize::MAX };
+    Spec { suite, workload, word, title, kind, procs, rounds_max, columns }
 }
 
 /// All of them, in the order of the report.
 #[rustfmt::skip]
-pub const TABLE: [Spec; 16] = {
-    use {Kind::*, Procs::*, Target::*, Workload as W};
+pub const TABLE: [Spec; 23] = {
+    use {Kind::*, Procs::*, Target::*, Workload as W, super::workload::Net as N};
     const MILLION: u64 = 1_000_000;
     [
         spec(W::Yield1, "yield-1", "yield, one goroutine", Rate, Asked, &[of_go(0.30), BUSY]),
@@ -182,13 +271,37 @@ pub const TABLE: [Spec; 16] = {
             column("cores", None),
             column("ns", None),
         ]),
+        spec(W::Echo64, "echo-64", "echo, 64 connections, round trip", Net(N::Echo(64)), Asked, &[column("ns", None), BUSY]),
+        spec(W::Echo1000, "echo-1000", "echo, 1,000 connections, round trip", Net(N::Echo(1_000)), Asked, &[
+            column("ns", None),
+            BUSY,
+        ]),
+        spec(W::Churn, "churn", "connect, a byte each way, close", Net(N::Churn), Asked, &[column("ns", None), BUSY]),
+        spec(W::Stream, "stream", "a gigabyte through one connection", Net(N::Stream(1 << 30)), Asked, &[
+            shown("MB/s"),
+            column("ms", None),
+            BUSY,
+        ]),
+        spec(W::Connected, "connected", "idle connections, each", Net(N::Idle(10_000)), Fixed(2), &[
+            column("bytes", None),
+            shown("% of a core"),
+        ]),
+        spec(W::Dial, "dial", "dial + a byte each way beside busy Ps", Net(N::Dial(200)), Each(&[2, 4]), &[
+            column("ms, p50", None),
+            column("ms, p99", Some(AtMost(2.0))),
+        ]),
+        spec(W::Hello, "hello", "HTTP by wrk, 64 connections", Http, Asked, &[
+            shown("requests/s"),
+            column("us per request", None),
+            column("ms, p99", None),
+        ]),
     ]
 };
 
 impl Workload {
-    /// All of them, in the order of the report.
-    pub fn all() -> Vec<Workload> {
-        TABLE.iter().map(|spec| spec.workload).collect()
+    /// Those of a suite, in the order of the report.
+    pub fn all(suite: Suite) -> Vec<Workload> {
+        TABLE.iter().filter(|spec| spec.suite == suite).map(|spec| spec.workload).collect()
     }
 
     /// Its row.
@@ -212,6 +325,7 @@ impl Workload {
         match self.spec().procs {
             Procs::Asked => asked.to_vec(),
             Procs::Fixed(procs) => vec![procs],
+            Procs::Each(all) => all.to_vec(),
         }
     }
 }

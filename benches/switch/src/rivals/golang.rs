@@ -1,5 +1,6 @@
-//! Go: where it is, and our program for it.
+//! Go: where it is, and our programs for it.
 
+use crate::workload::Suite;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,13 +13,15 @@ pub struct Golang {
     pub version: String,
 }
 
-/// Builds our program; the error says why there is no Go.
-pub fn build(asked_for: Option<&Path>) -> Result<Golang, String> {
+/// Builds our program for a suite; the error says why there is no Go.
+pub fn build(suite: Suite, asked_for: Option<&Path>) -> Result<Golang, String> {
     let own = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
     let folder = own.parent().unwrap_or(Path::new("."));
     let (go, version) = find(asked_for, folder)?;
-    let program = folder.join("switch-go");
-    let built = go_command(&go, folder).args(["build", "-o"]).arg(&program).args(sources()?).output();
+    let (name, files) = program(suite);
+    let program = folder.join(name);
+    let sources = files.iter().map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join("go").join(file));
+    let built = go_command(&go, folder).args(["build", "-o"]).arg(&program).args(sources).output();
     let built = built.map_err(|error| format!("cannot run {}: {error}", go.display()))?;
     if !built.status.success() {
         return Err(format!("go build fails:\n{}", String::from_utf8_lossy(&built.stderr)));
@@ -26,12 +29,14 @@ pub fn build(asked_for: Option<&Path>) -> Result<Golang, String> {
     Ok(Golang { program, version })
 }
 
-/// All files of our program: named one by one, they need no module around them.
-fn sources() -> Result<Vec<PathBuf>, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("go");
-    let entries = std::fs::read_dir(&folder).map_err(|error| format!("cannot read {}: {error}", folder.display()))?;
-    let files = entries.flatten().map(|entry| entry.path());
-    Ok(files.filter(|file| file.extension().is_some_and(|extension| extension == "go")).collect())
+/// Its name, and all its files: named one by one, they need no module around them. A program for each suite, so that none
+/// carries what only another one needs.
+fn program(suite: Suite) -> (&'static str, &'static [&'static str]) {
+    match suite {
+        Suite::Switch => ("switch-go", &["main.go", "measure.go", "workloads.go"]),
+        Suite::Net => ("switch-net-go", &["net.go", "measure.go"]),
+        Suite::Http => ("switch-http-go", &["http.go"]),
+    }
 }
 
 fn find(asked_for: Option<&Path>, folder: &Path) -> Result<(PathBuf, String), String> {

@@ -15,6 +15,14 @@ use std::time::{Duration, Instant};
 
 /// Measures one workload; answers how many bytes the trace has, too.
 pub fn run(workload: Workload, procs: usize, at_least: Duration, sink: Option<Sink>) -> Result<(Outcome, u64), String> {
+    inside(procs, sink, move || Ok(drive(&Gort, workload, at_least)))
+}
+
+/// Runs it as the first goroutine, traced or not; answers how many bytes the trace has, too.
+pub fn inside<F>(procs: usize, sink: Option<Sink>, f: F) -> Result<(Outcome, u64), String>
+where
+    F: FnOnce() -> Result<Outcome, String> + Send + 'static,
+{
     let bytes = Arc::new(AtomicU64::new(0));
     let file = std::env::temp_dir().join(format!("gort-switch-{}.trace", std::process::id()));
     let out = match sink {
@@ -27,7 +35,7 @@ pub fn run(workload: Workload, procs: usize, at_least: Duration, sink: Option<Si
         if let Some(out) = out {
             rt::trace::start(out).map_err(|error| format!("cannot start the trace: {error}"))?;
         }
-        let outcome = drive(&Gort, workload, at_least);
+        let outcome = f()?;
         if traced {
             rt::trace::stop().map_err(|error| format!("the trace is not whole: {error}"))?;
         }
@@ -95,7 +103,7 @@ impl Rival for Gort {
                 rt::go(move || skynet(&up, 0, ops));
                 assert_eq!(sum.recv(), Ok(ops * (ops - 1) / 2));
             }
-            Workload::Timers | Workload::Memory | Workload::Memory64K | Workload::Idle => unreachable!("no rate"),
+            _ => unreachable!("no rate"),
         }
     }
 
@@ -150,7 +158,7 @@ fn yields(count: u64) {
 }
 
 /// Starts so many goroutines with one function and waits for all.
-fn share_out(count: u64, part: impl FnOnce() + Send + Clone + 'static) {
+pub fn share_out(count: u64, part: impl FnOnce() + Send + Clone + 'static) {
     let all: Vec<_> = (0..count).map(|_| rt::go(part.clone())).collect();
     all.into_iter().for_each(|one| one.join().expect("does not panic"));
 }

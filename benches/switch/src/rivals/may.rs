@@ -12,9 +12,14 @@ use std::time::{Duration, Instant};
 
 /// Measures one workload.
 pub fn run(workload: Workload, procs: usize, at_least: Duration) -> Outcome {
+    start(procs);
+    drive(&May, workload, at_least)
+}
+
+/// Starts so many workers, once.
+pub fn start(procs: usize) {
     // Room for a whole batch in its pool of coroutines: otherwise each stack would be mapped anew.
     may::config().set_workers(procs).set_pool_capacity(2 * CROWD as usize);
-    drive(&May, workload, at_least)
 }
 
 /// Its caller is a thread.
@@ -71,7 +76,7 @@ impl Rival for May {
 }
 
 /// Runs it in a coroutine.
-fn inside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+pub fn inside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     let main: JoinHandle<T> = go!(f);
     main.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -103,7 +108,7 @@ fn once(workload: Workload, ops: u64) {
             drop(go!(move || skynet(&up, 0, ops)));
             assert_eq!(sum.recv(), Ok(ops * (ops - 1) / 2));
         }
-        Workload::Timers | Workload::Memory | Workload::Memory64K | Workload::Idle => unreachable!("no rate"),
+        _ => unreachable!("no rate"),
     }
 }
 
@@ -112,7 +117,7 @@ fn yields(count: u64) {
 }
 
 /// Starts so many coroutines with one function and waits for all.
-fn share_out(count: u64, part: impl FnOnce() + Send + Clone + 'static) {
+pub fn share_out(count: u64, part: impl FnOnce() + Send + Clone + 'static) {
     let all: Vec<JoinHandle<()>> = (0..count).map(|_| go!(part.clone())).collect();
     all.into_iter().for_each(|one| one.join().expect("does not panic"));
 }

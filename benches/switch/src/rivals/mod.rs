@@ -10,9 +10,9 @@ pub mod stdlib;
 pub mod threads;
 pub mod tokio;
 
-use crate::workload::{Kind, Workload};
+use crate::workload::{Kind, Suite, Workload};
 
-/// A library, ours in three states.
+/// A library, ours in three states, Go in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Contender {
     /// Ours, the tracer off.
@@ -31,10 +31,14 @@ pub enum Contender {
     ParkingLot,
     /// crossbeam-channel on plain threads.
     Crossbeam,
+    /// A loop around mio's poll, which knows what it waits for: a floor, not a rival.
+    Mio,
     /// Ours, traced to a sink that counts and discards.
     GortSink,
     /// Ours, traced to a file.
     GortFile,
+    /// Go, traced to a sink that counts and discards.
+    GoSink,
 }
 
 /// Where a trace goes.
@@ -59,7 +63,7 @@ pub enum Part {
 
 impl Contender {
     /// All of them, in the order of the report.
-    pub const ALL: [Contender; 10] = [
+    pub const ALL: [Contender; 12] = [
         Contender::Gort,
         Contender::Go,
         Contender::Tokio,
@@ -68,15 +72,15 @@ impl Contender {
         Contender::Std,
         Contender::ParkingLot,
         Contender::Crossbeam,
+        Contender::Mio,
         Contender::GortSink,
         Contender::GortFile,
+        Contender::GoSink,
     ];
     /// The other Rust libraries with tasks of their own.
     pub const LIBRARIES: [Contender; 3] = [Contender::Tokio, Contender::May, Contender::Smol];
     /// Those on plain threads. P is for them the number of processors that the process may use.
     pub const THREADS: [Contender; 3] = [Contender::Std, Contender::ParkingLot, Contender::Crossbeam];
-    /// Ours, with the tracer on.
-    pub const TRACED: [Contender; 2] = [Contender::GortSink, Contender::GortFile];
 
     /// The word on the command line.
     pub fn word(self) -> &'static str {
@@ -89,8 +93,10 @@ impl Contender {
             Contender::Std => "std",
             Contender::ParkingLot => "parking_lot",
             Contender::Crossbeam => "crossbeam",
+            Contender::Mio => "mio",
             Contender::GortSink => "gort-sink",
             Contender::GortFile => "gort-file",
+            Contender::GoSink => "go-sink",
         }
     }
 
@@ -99,19 +105,46 @@ impl Contender {
         Contender::ALL.into_iter().find(|contender| contender.word() == word)
     }
 
-    /// Ours, in any state.
-    pub fn is_ours(self) -> bool {
-        self == Contender::Gort || self.is_traced()
+    /// Those that run anything in a suite, in the order of the report.
+    pub fn all(suite: Suite) -> Vec<Contender> {
+        let workloads = Workload::all(suite);
+        let takes_part = |one: &Contender| workloads.iter().any(|&workload| one.part(workload) == Part::Takes);
+        Contender::ALL.into_iter().filter(takes_part).collect()
     }
 
-    /// Ours, with the tracer on.
+    /// Ours, in any state.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Contender::Gort | Contender::GortSink | Contender::GortFile)
+    }
+
+    /// Go, in any state: a program of its own.
+    pub fn is_go(self) -> bool {
+        matches!(self, Contender::Go | Contender::GoSink)
+    }
+
+    /// With the tracer on: who it is without.
+    pub fn untraced(self) -> Option<Contender> {
+        match self {
+            Contender::GortSink | Contender::GortFile => Some(Contender::Gort),
+            Contender::GoSink => Some(Contender::Go),
+            _ => None,
+        }
+    }
+
+    /// With the tracer on.
     pub fn is_traced(self) -> bool {
-        Contender::TRACED.contains(&self)
+        self.untraced().is_some()
     }
 
     /// Whether it has something to run there.
     pub fn part(self, workload: Workload) -> Part {
         use Workload::*;
+        match workload.spec().suite {
+            Suite::Switch => {}
+            Suite::Net => return self.part_in_net(workload),
+            Suite::Http if matches!(self, Contender::Gort | Contender::Go | Contender::Tokio) => return Part::Takes,
+            Suite::Http => return Part::Absent,
+        }
         match (self, workload) {
             (Contender::Go, Memory64K) => {
                 Part::Cannot("its stacks begin at 2 KiB and grow: there is no size to choose")
@@ -123,11 +156,25 @@ impl Contender {
             (Contender::Crossbeam, PingPong | Buffered1 | Buffered4) => Part::Takes,
             (Contender::Std | Contender::ParkingLot | Contender::Crossbeam, _) => Part::Absent,
             (Contender::GortSink | Contender::GortFile, Cores) => Part::Absent,
+            (Contender::Mio | Contender::GoSink, _) => Part::Absent,
             (Contender::GortSink | Contender::GortFile, _) => match workload.spec().kind {
                 Kind::Rate | Kind::Burst(_) => Part::Takes,
-                Kind::Sleepers | Kind::Parked(_) | Kind::Idle(_) => Part::Absent,
+                _ => Part::Absent,
             },
             (Contender::Gort | Contender::Go | Contender::Tokio | Contender::May | Contender::Smol, _) => Part::Takes,
         }
+    }
+
+    fn part_in_net(self, workload: Workload) -> Part {
+        use Workload::*;
+        let takes = match self {
+            Contender::Gort | Contender::Go => true,
+            Contender::Tokio => workload != Dial,
+            Contender::May | Contender::Smol | Contender::Mio => matches!(workload, Echo64 | Echo1000 | Churn),
+            Contender::Std => matches!(workload, Echo64 | Churn | Stream),
+            Contender::GortSink | Contender::GortFile | Contender::GoSink => matches!(workload, Echo64 | Echo1000),
+            Contender::ParkingLot | Contender::Crossbeam => false,
+        };
+        if takes { Part::Takes } else { Part::Absent }
     }
 }

@@ -13,21 +13,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-static EXECUTOR: Executor<'static> = Executor::new();
+/// Whose tasks they are.
+pub static EXECUTOR: Executor<'static> = Executor::new();
 
 /// Measures one workload.
 pub fn run(workload: Workload, procs: usize, at_least: Duration) -> Outcome {
+    start(procs);
+    drive(&Smol, workload, at_least)
+}
+
+/// Starts so many workers.
+pub fn start(procs: usize) {
     for _ in 0..procs {
         std::thread::spawn(|| smol::block_on(EXECUTOR.run(pending::<()>())));
     }
-    drive(&Smol, workload, at_least)
 }
 
 /// Its caller is a thread.
 struct Smol;
 
 /// Runs it as a task. The caller only waits: `smol::block_on` would make a reactor of it, too.
-fn inside<T: Send + 'static>(f: impl Future<Output = T> + Send + 'static) -> T {
+pub fn inside<T: Send + 'static>(f: impl Future<Output = T> + Send + 'static) -> T {
     smol::future::block_on(EXECUTOR.spawn(f))
 }
 
@@ -141,7 +147,7 @@ async fn once(workload: Workload, ops: u64) {
             skynet(up, 0, ops);
             assert_eq!(sum.recv().await, Ok(ops * (ops - 1) / 2));
         }
-        Workload::Timers | Workload::Memory | Workload::Memory64K | Workload::Idle => unreachable!("no rate"),
+        _ => unreachable!("no rate"),
     }
 }
 
@@ -152,7 +158,7 @@ async fn yields(count: u64) {
 }
 
 /// Starts so many tasks with one function and waits for all.
-async fn share_out<F: Future<Output = ()> + Send + 'static>(count: u64, part: impl Fn() -> F) {
+pub async fn share_out<F: Future<Output = ()> + Send + 'static>(count: u64, part: impl Fn() -> F) {
     let all: Vec<_> = (0..count).map(|_| EXECUTOR.spawn(part())).collect();
     for one in all {
         one.await;

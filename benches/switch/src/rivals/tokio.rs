@@ -13,18 +13,22 @@ use tokio::task::yield_now;
 
 /// Measures one workload.
 pub fn run(workload: Workload, procs: usize, at_least: Duration) -> Result<Outcome, String> {
-    // All drivers, as #[tokio::main] has them: without the I/O driver its workers sleep in another place.
-    let runtime = Builder::new_multi_thread().worker_threads(procs).enable_all().build();
-    let runtime = runtime.map_err(|error| format!("tokio does not start: {error}"))?;
-    Ok(drive(&Tokio(runtime), workload, at_least))
+    Ok(drive(&Tokio::start(procs)?, workload, at_least))
 }
 
 /// Its caller is a thread.
-struct Tokio(Runtime);
+pub struct Tokio(Runtime);
 
 impl Tokio {
+    /// With so many workers.
+    pub fn start(procs: usize) -> Result<Tokio, String> {
+        // All drivers, as #[tokio::main] has them: without the I/O driver its workers sleep in another place.
+        let runtime = Builder::new_multi_thread().worker_threads(procs).enable_all().build();
+        runtime.map(Tokio).map_err(|error| format!("tokio does not start: {error}"))
+    }
+
     /// Runs it as a task: `block_on`'s own future would run outside the workers.
-    fn inside<T: Send + 'static>(&self, f: impl Future<Output = T> + Send + 'static) -> T {
+    pub fn inside<T: Send + 'static>(&self, f: impl Future<Output = T> + Send + 'static) -> T {
         self.0.block_on(self.0.spawn(f)).expect("does not panic")
     }
 }
@@ -137,7 +141,7 @@ async fn once(workload: Workload, ops: u64) {
             skynet(up, 0, ops);
             assert_eq!(sum.recv().await, Some(ops * (ops - 1) / 2));
         }
-        Workload::Timers | Workload::Memory | Workload::Memory64K | Workload::Idle => unreachable!("no rate"),
+        _ => unreachable!("no rate"),
     }
 }
 
@@ -148,7 +152,7 @@ async fn yields(count: u64) {
 }
 
 /// Starts so many tasks with one function and waits for all.
-async fn share_out<F: Future<Output = ()> + Send + 'static>(count: u64, part: impl Fn() -> F) {
+pub async fn share_out<F: Future<Output = ()> + Send + 'static>(count: u64, part: impl Fn() -> F) {
     let all: Vec<_> = (0..count).map(|_| tokio::spawn(part())).collect();
     for one in all {
         one.await.expect("does not panic");
