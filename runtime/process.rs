@@ -122,6 +122,8 @@ impl Command {
 
     /// Runs the child to its end, and gives what it wrote.
     ///
+    /// This keeps a thread meanwhile. Starting it with pipes and [`Child::wait_with_output`] do not.
+    ///
     /// # Errors
     ///
     /// As [`Command::spawn`], or if its output cannot be read.
@@ -217,10 +219,30 @@ pub struct Child {
 
 /// Waits until a child has ended: the only place where somebody does.
 ///
-/// It is a declared blocking call, which keeps a thread. Where a descriptor tells of the end (Linux: pidfd), a poller could watch that
-/// here.
+/// On Linux a descriptor tells of the end, and the goroutine waits for that in the poller. Elsewhere (and before Linux 5.3) this is a declared
+/// blocking call, which keeps a thread.
 fn wait_for_end(child: &mut std::process::Child) -> Result<ExitStatus> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        // A child that was waited for has a status already, and its number may be another process's.
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        // Nobody else waits for it, so the number is still its own.
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        if let Some(Ok(fd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            use std::os::fd::AsFd;
+            crate::io::stream::wait_in_poller(fd.as_fd(), crate::io::stream::Way::Read);
+        }
+    }
     blocking(|| child.wait())
+}
+
+fn read_all(mut pipe: impl crate::io::Read) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    pipe.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 impl Child {
@@ -255,9 +277,19 @@ impl Child {
     /// # Errors
     ///
     /// As [`std::process::Child::wait_with_output`].
-    pub fn wait_with_output(self) -> Result<Output> {
-        let std = std::process::Child::from(self);
-        blocking(|| std.wait_with_output())
+    pub fn wait_with_output(mut self) -> Result<Output> {
+        drop(self.stdin.take());
+        let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
+        // Both at once: a child that fills one waits for its reader.
+        let (out, err) = match (stdout, stderr) {
+            (Some(out), Some(err)) => crate::scope(|s| {
+                let err = s.go(|| read_all(err));
+                (read_all(out), err.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            }),
+            (out, err) => (out.map_or(Ok(Vec::new()), read_all), err.map_or(Ok(Vec::new()), read_all)),
+        };
+        let (stdout, stderr) = (out?, err?);
+        Ok(Output { status: wait_for_end(&mut self.std)?, stdout, stderr })
     }
 
     /// Ends it, by SIGKILL. It has to be waited for all the same. Nothing happens if it has been.

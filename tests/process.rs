@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{Actor, child_passes, count, events, is_child, judge, program, scratch_file, traced, wait_for};
+use common::{Actor, HangGuard, child_passes, count, events, everywhere, is_child, judge, program, scratch_file, traced, wait_for};
 use rt::process::{Child, Command, Stdio};
 use tracer::wire::Ev;
 
@@ -284,4 +284,56 @@ fn exit_ends_without_a_trace() {
     program("exits_though_the_writer_hangs", &[]).expect_code(7);
     let ended = program("exits_without_a_runtime", &[]);
     ended.expect_code(7).expect("the last words", ended.stdout == "last words");
+}
+
+#[cfg(target_os = "linux")]
+fn metric(name: &'static str) -> u64 {
+    let mut samples = [rt::metrics::Sample::new(name)];
+    rt::metrics::read(&mut samples);
+    samples[0].value.as_ref().and_then(|v| v.as_u64()).unwrap()
+}
+
+/// Goroutines that wait for pipes and for children keep no thread.
+#[cfg(target_os = "linux")]
+#[test]
+fn waits_keep_no_thread() {
+    everywhere("waits_keep_no_thread", || {
+        let _guard = HangGuard::new("waits_keep_no_thread");
+        rt::run(|| {
+            let children: Vec<_> = (0..40)
+                .map(|_| Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+                .collect();
+            let (tx, rx) = rt::chan::unbounded();
+            let mut inputs = Vec::new();
+            let waiting: Vec<_> = children
+                .into_iter()
+                .map(|mut child| {
+                    inputs.push(child.stdin.take().unwrap());
+                    let tx = tx.clone();
+                    rt::go(move || {
+                        let mut line = [0; 6];
+                        child.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+                        tx.send(()).unwrap();
+                        child.wait().unwrap().success() && &line == b"hello\n"
+                    })
+                })
+                .collect();
+            // All wait for their pipe, and none of them in a thread of its own.
+            wait_for("all wait", || metric("/sched/goroutines/waiting:goroutines") >= 40);
+            let threads = metric("/sched/threads/total:threads");
+            assert!(threads < 25, "{threads} threads");
+            for input in &mut inputs {
+                input.write_all(b"hello\n").unwrap();
+            }
+            for _ in 0..40 {
+                rx.recv().unwrap();
+            }
+            // Now all wait for their child's end.
+            wait_for("all wait", || metric("/sched/goroutines/waiting:goroutines") >= 40);
+            let threads = metric("/sched/threads/total:threads");
+            assert!(threads < 25, "{threads} threads");
+            drop(inputs);
+            assert!(waiting.into_iter().all(|w| w.join().unwrap()));
+        });
+    });
 }

@@ -2,7 +2,7 @@
 //!
 //! - IO1: std's lock of a standard stream is taken and let go of inside one declared call, which runs on one thread. Nothing of it
 //!   lives when the goroutine comes back. So what is read has to be copied into a buffer of ours.
-//! - IO2: [`when_ready`] is the only place where such a thing is waited for.
+//! - IO2: [`when_ready`] and [`when_watched`] are the only places where such a thing is waited for.
 
 #[cfg(unix)]
 use std::os::fd::AsFd;
@@ -27,12 +27,39 @@ pub(crate) trait Stream {}
 #[cfg(not(unix))]
 impl<T> Stream for T {}
 
-/// Makes `call`, which reads from the stream or writes to it and may have to wait for that (IO2).
+/// Makes `call`, which reads from a standard stream or writes to it and may have to wait for that (IO2).
 ///
-/// Each is a declared blocking call, which keeps a thread while it waits. A poller would watch the stream here, `way` round, before it
-/// makes the call.
+/// Each is a declared blocking call, which keeps a thread while it waits: std's buffer may hold something while the descriptor is not
+/// ready, and the descriptor's mode is shared with other processes.
 pub(crate) fn when_ready<S: Stream, T>(stream: S, _way: Way, call: impl FnOnce(S) -> Result<T>) -> Result<T> {
     blocking(|| call(stream))
+}
+
+/// As [`when_ready`], for a stream without a buffer: the goroutine waits for it in the poller first, if it can be watched (IO2). If
+/// somebody else is faster then, or writes more than there is room for, the call keeps a thread after all.
+pub(crate) fn when_watched<S: Stream, T>(stream: S, way: Way, call: impl FnOnce(S) -> Result<T>) -> Result<T> {
+    #[cfg(unix)]
+    wait_in_poller(stream.as_fd(), way);
+    let _ = way;
+    blocking(|| call(stream))
+}
+
+/// Waits until the descriptor is ready, as far as that can be found out; the call itself reports errors.
+#[cfg(unix)]
+pub(crate) fn wait_in_poller(fd: std::os::fd::BorrowedFd<'_>, way: Way) {
+    use crate::net::handle::{Direction, Watched};
+    use crate::net::is_ready;
+    let direction = match way {
+        Way::Read => Direction::Read,
+        Way::Write => Direction::Write,
+    };
+    // A thread may as well block.
+    if crate::stack::header::current_g().is_none() || is_ready(fd, direction) {
+        return;
+    }
+    if let Ok(watched) = Watched::new(fd) {
+        let _ = watched.wait(direction);
+    }
 }
 
 /// Implements `Read` for `$t`, whose one field is std's stream; with `shared`, also for a reference.
@@ -40,11 +67,11 @@ macro_rules! read_stream {
     ($t:ty) => {
         impl $crate::io::Read for $t {
             fn read(&mut self, buf: &mut [u8]) -> $crate::io::Result<usize> {
-                $crate::io::stream::when_ready(&mut self.0, $crate::io::stream::Way::Read, |std| std.read(buf))
+                $crate::io::stream::when_watched(&mut self.0, $crate::io::stream::Way::Read, |std| std.read(buf))
             }
 
             fn read_vectored(&mut self, bufs: &mut [$crate::io::IoSliceMut<'_>]) -> $crate::io::Result<usize> {
-                $crate::io::stream::when_ready(&mut self.0, $crate::io::stream::Way::Read, |std| {
+                $crate::io::stream::when_watched(&mut self.0, $crate::io::stream::Way::Read, |std| {
                     std.read_vectored(bufs)
                 })
             }
@@ -54,11 +81,11 @@ macro_rules! read_stream {
         $crate::io::read_stream!($t);
         impl $crate::io::Read for &$t {
             fn read(&mut self, buf: &mut [u8]) -> $crate::io::Result<usize> {
-                $crate::io::stream::when_ready(&self.0, $crate::io::stream::Way::Read, |mut std| std.read(buf))
+                $crate::io::stream::when_watched(&self.0, $crate::io::stream::Way::Read, |mut std| std.read(buf))
             }
 
             fn read_vectored(&mut self, bufs: &mut [$crate::io::IoSliceMut<'_>]) -> $crate::io::Result<usize> {
-                $crate::io::stream::when_ready(&self.0, $crate::io::stream::Way::Read, |mut std| {
+                $crate::io::stream::when_watched(&self.0, $crate::io::stream::Way::Read, |mut std| {
                     std.read_vectored(bufs)
                 })
             }
@@ -76,15 +103,15 @@ macro_rules! write_stream {
     (one: $t:ty) => {
         impl $crate::io::Write for $t {
             fn write(&mut self, buf: &[u8]) -> $crate::io::Result<usize> {
-                $crate::io::stream::when_ready(&self.0, $crate::io::stream::Way::Write, |mut std| std.write(buf))
+                $crate::io::stream::when_watched(&self.0, $crate::io::stream::Way::Write, |mut std| std.write(buf))
             }
 
             fn write_vectored(&mut self, bufs: &[$crate::io::IoSlice<'_>]) -> $crate::io::Result<usize> {
-                $crate::io::stream::when_ready(&self.0, $crate::io::stream::Way::Write, |mut std| std.write_vectored(bufs))
+                $crate::io::stream::when_watched(&self.0, $crate::io::stream::Way::Write, |mut std| std.write_vectored(bufs))
             }
 
             fn flush(&mut self) -> $crate::io::Result<()> {
-                $crate::io::stream::when_ready(&self.0, $crate::io::stream::Way::Write, |mut std| std.flush())
+                $crate::io::stream::when_watched(&self.0, $crate::io::stream::Way::Write, |mut std| std.flush())
             }
         }
     };

@@ -55,7 +55,7 @@ macro_rules! socket {
                 std.set_nonblocking(true)?;
                 let fd = OwnedFd::from(std);
                 let behaviour = $behaviour(&fd);
-                Ok($type { handle: Handle::new(fd, behaviour)? })
+                Ok($type { handle: Handle::own(fd, behaviour)? })
             }
 
             /// The socket as one of std's, which blocks.

@@ -14,6 +14,8 @@
 //! call, and a `BorrowedFd` is a use that nobody counts.
 
 use std::io;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::OnceLock;
@@ -25,6 +27,7 @@ use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
 use crate::net::error::{closed, deadline_passed, invalid_timeout, shared, would_block};
+use crate::net::sys;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::network::{self, EVENT_AND_MORE, End, Place, SOCKETS};
 use crate::sched::park::{Caller, Inside, Turn};
@@ -62,13 +65,16 @@ impl Behaviour {
 pub(crate) struct Handle(&'static Place);
 
 impl Handle {
-    /// Takes over a socket, which must not block or is only tried with flags that say so.
-    pub(crate) fn new(fd: OwnedFd, how: Behaviour) -> io::Result<Handle> {
-        let poller = network::poller()?;
+    /// Takes over a socket, which must not block or is only tried with flags that say so. With an error comes the descriptor.
+    pub(crate) fn new(fd: OwnedFd, how: Behaviour) -> Result<Handle, (OwnedFd, io::Error)> {
+        let poller = match network::poller() {
+            Ok(poller) => poller,
+            Err(e) => return Err((fd, e)),
+        };
         let place = SOCKETS.take();
         if let Err(e) = poller.register(&mut SourceFd(&fd.as_raw_fd()), place.token()) {
             SOCKETS.put(place);
-            return Err(e);
+            return Err((fd, e));
         }
         use std::os::fd::IntoRawFd;
         let data = &place.data;
@@ -81,6 +87,11 @@ impl Handle {
             wake::wake_searcher();
         }
         Ok(Handle(place))
+    }
+
+    /// As [`Handle::new`]; an error closes the socket.
+    pub(crate) fn own(fd: OwnedFd, how: Behaviour) -> io::Result<Handle> {
+        Handle::new(fd, how).map_err(|(_, e)| e)
     }
 
     /// The descriptor's number, while there are handles (H1).
@@ -302,6 +313,42 @@ impl Drop for Handle {
         if self.0.data.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             drop(retire(self.0));
         }
+    }
+}
+
+/// A descriptor of somebody else's, in the poll set for as long as this lives: to wait until it is ready.
+pub(crate) struct Watched<'fd> {
+    handle: ManuallyDrop<Handle>,
+    _fd: PhantomData<BorrowedFd<'fd>>,
+}
+
+impl<'fd> Watched<'fd> {
+    /// Watches a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` for what cannot be watched, such as a file; `AlreadyExists` if somebody else watches it.
+    pub(crate) fn new(fd: BorrowedFd<'fd>) -> io::Result<Watched<'fd>> {
+        // SAFETY: the owned descriptor is taken back before it is dropped: by drop(), or here.
+        let handle = match Handle::new(unsafe { OwnedFd::from_raw_fd(fd.as_raw_fd()) }, Behaviour::Plain) {
+            Ok(handle) => handle,
+            Err((fd, e)) => {
+                std::mem::forget(fd);
+                return Err(e);
+            }
+        };
+        Ok(Watched { handle: ManuallyDrop::new(handle), _fd: PhantomData })
+    }
+
+    /// Waits until there is something to read, or room to write, or there never will be.
+    pub(crate) fn wait(&self, direction: Direction) -> io::Result<()> {
+        self.handle.run_simply(direction, |fd| sys::is_ready(fd, direction))
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        std::mem::forget(retire(self.handle.0));
     }
 }
 

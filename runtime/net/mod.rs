@@ -55,7 +55,7 @@ mod common;
 
 mod addr;
 mod error;
-mod handle;
+pub(crate) mod handle;
 mod stream;
 mod sys;
 mod tcp;
@@ -69,3 +69,8 @@ pub use std::os::unix::net::SocketAddr as UnixSocketAddr;
 pub use tcp::{Incoming, IntoIncoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
 pub use unix::{UnixDatagram, UnixIncoming, UnixListener, UnixStream};
+
+/// Whether a call on the descriptor would go on at once. An error counts: the call will report it.
+pub(crate) fn is_ready(fd: std::os::fd::BorrowedFd<'_>, direction: handle::Direction) -> bool {
+    !matches!(sys::is_ready(fd, direction), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
+}

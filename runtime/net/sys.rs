@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
-use crate::net::handle::Behaviour;
+use crate::net::handle::{Behaviour, Direction};
 
 /// A stream socket that does not block and is not inherited.
 pub(crate) fn socket(family: AddressFamily) -> io::Result<OwnedFd> {
@@ -64,6 +64,17 @@ pub(crate) fn connected(fd: BorrowedFd<'_>) -> io::Result<()> {
         // It was connected and is not any more: that is told by the first use.
         Err(Errno::INVAL) => Ok(()),
         Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether a call that reads from the descriptor, or writes to it, would go on at once; `WouldBlock` if not.
+pub(crate) fn is_ready(fd: BorrowedFd<'_>, direction: Direction) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let flags = if direction == Direction::Read { PollFlags::IN } else { PollFlags::OUT };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut [PollFd::new(&fd, flags)], Some(&now))? {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
     }
 }
 

@@ -70,8 +70,8 @@ impl TcpStream {
 
     fn connect_until(addr: &SocketAddr, deadline: Option<Instant>) -> io::Result<TcpStream> {
         let begun = match sys::connect_tcp(addr)? {
-            Connecting::Done(fd) => return Ok(TcpStream { handle: Handle::new(fd, Behaviour::TCP)? }),
-            Connecting::Begun(fd) => Handle::new(fd, Behaviour::TCP)?,
+            Connecting::Done(fd) => return Ok(TcpStream { handle: Handle::own(fd, Behaviour::TCP)? }),
+            Connecting::Begun(fd) => Handle::own(fd, Behaviour::TCP)?,
         };
         begun.set_deadline(Direction::Write, deadline);
         // The first try comes before any wait: on the machine itself the connection is there already.
@@ -231,7 +231,7 @@ impl TcpListener {
 pub(crate) fn accepted(fd: OwnedFd, behaviour: Behaviour) -> io::Result<Handle> {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     rustix::io::ioctl_fionbio(&fd, true)?;
-    Handle::new(fd, behaviour)
+    Handle::own(fd, behaviour)
 }
 
 /// Connections as they come: see [`TcpListener::incoming`].
