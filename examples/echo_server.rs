@@ -8,8 +8,9 @@
 //! goroutine does; the threads go on with others. A thousand connections want a thousand stacks, and still only as many
 //! threads as there are processors.
 //!
-//! With `--trace echo.trace --for 5` look at `go tool trace echo.trace`: "Goroutine analysis" has a closure in `echo_server::serve`
-//! whose time is "Network wait", at the line of `echo` that reads. In "View trace by proc" a row of network wakes follows each look of the poller.
+//! With `--trace echo.trace --for 5` look at `go tool trace echo.trace`, or at the summary of
+//! `cargo run -p gort-tracer --example check -- echo.trace`: one goroutine for each connection, of a closure in
+//! `echo_server::serve`, and all of them wait for the network at the line of `echo` that reads.
 
 use rt::net::TcpStream;
 use std::io::{self, Read, Write};

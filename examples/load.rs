@@ -269,6 +269,16 @@ fn bad(what: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what)
 }
 
+/// What matters of the head of a response.
+struct Head {
+    status: u16,
+    /// `None`: the body goes up to the end of the connection.
+    framing: Option<Framing>,
+    /// It is the last of its connection.
+    is_last: bool,
+    length: usize,
+}
+
 struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -308,56 +318,27 @@ impl Connection {
     fn response(&mut self) -> io::Result<(Outcome, u64)> {
         let mut filled = 0;
         let mut read = 0;
-        let (status, framing, head) = loop {
+        let head = loop {
             match self.fill(filled)? {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 n => (filled, read) = (filled + n, read + n as u64),
             }
             let mut start = 0;
             let head = loop {
-                match self.head(&self.buffer[start..filled])? {
+                match head(&self.buffer[start..filled])? {
                     // An interim response: the real one follows.
-                    Some((100..200, _, _, length)) => start += length,
+                    Some(Head { status: 100..200, length, .. }) => start += length,
                     other => break other,
                 }
             };
-            if let Some((status, framing, is_over, length)) = head {
-                self.is_over = is_over;
-                break (status, framing, start + length);
+            if let Some(head) = head {
+                break Head { length: start + head.length, ..head };
             }
         };
-        self.buffer.copy_within(head..filled, 0);
-        filled -= head;
-        read += self.skip(framing, filled)?;
-        Ok((if (200..300).contains(&status) { Outcome::Good } else { Outcome::Status(status) }, read))
-    }
-
-    /// Status, framing (`None`: up to the end), whether it is the last, and length of the head that `bytes` begin with.
-    fn head(&self, bytes: &[u8]) -> io::Result<Option<(u16, Option<Framing>, bool, usize)>> {
-        let mut headers = [httparse::EMPTY_HEADER; 64];
-        let mut response = httparse::Response::new(&mut headers);
-        let length = match response.parse(bytes) {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(_) => return Err(bad("not an HTTP response: is it another kind of server?")),
-        };
-        let status = response.code.ok_or_else(|| bad("no status"))?;
-        let header = |name: &str| response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-        let has = |name: &str, value: &str| {
-            header(name).is_some_and(|header| header.value.eq_ignore_ascii_case(value.as_bytes()))
-        };
-        let framing = match header("content-length") {
-            _ if matches!(status, 100..200 | 204 | 304) => Some(Framing::Length(0)),
-            _ if has("transfer-encoding", "chunked") => Some(Framing::Chunked),
-            Some(length) => {
-                let length = std::str::from_utf8(length.value).ok().and_then(|text| text.parse().ok());
-                Some(Framing::Length(length.ok_or_else(|| bad("bad Content-Length"))?))
-            }
-            None => None,
-        };
-        let is_old = response.version == Some(0);
-        let is_over = framing.is_none() || has("connection", "close") || (is_old && !has("connection", "keep-alive"));
-        Ok(Some((status, framing, is_over, length)))
+        self.is_over = head.is_last;
+        self.buffer.copy_within(head.length..filled, 0);
+        read += self.skip(head.framing, filled - head.length)?;
+        Ok((if (200..300).contains(&head.status) { Outcome::Good } else { Outcome::Status(head.status) }, read))
     }
 
     /// Skips a body whose first bytes are in the buffer; gives how many more were read.
@@ -388,6 +369,34 @@ impl Connection {
         }
         self.stream.read(&mut self.buffer[filled..])
     }
+}
+
+/// The head that `bytes` begin with; `None` if there is more to come.
+fn head(bytes: &[u8]) -> io::Result<Option<Head>> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut headers);
+    let length = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(_) => return Err(bad("not an HTTP response: is it another kind of server?")),
+    };
+    let status = response.code.ok_or_else(|| bad("no status"))?;
+    let header = |name: &str| response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+    let has = |name: &str, value: &str| {
+        header(name).is_some_and(|header| header.value.eq_ignore_ascii_case(value.as_bytes()))
+    };
+    let framing = match header("content-length") {
+        _ if matches!(status, 100..200 | 204 | 304) => Some(Framing::Length(0)),
+        _ if has("transfer-encoding", "chunked") => Some(Framing::Chunked),
+        Some(length) => {
+            let length = std::str::from_utf8(length.value).ok().and_then(|text| text.parse().ok());
+            Some(Framing::Length(length.ok_or_else(|| bad("bad Content-Length"))?))
+        }
+        None => None,
+    };
+    let is_old = response.version == Some(0);
+    let is_last = framing.is_none() || has("connection", "close") || (is_old && !has("connection", "keep-alive"));
+    Ok(Some(Head { status, framing, is_last, length }))
 }
 
 /// Makes all connections before the clock starts. Those that fail are tried again under load.

@@ -5,6 +5,9 @@ mod common;
 #[path = "../examples/http_server/http/mod.rs"]
 #[allow(dead_code)]
 mod http;
+#[path = "../examples/support/mod.rs"]
+#[allow(dead_code)]
+mod support;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,6 +22,7 @@ use http::body::{Body, Fault, Framing};
 use http::connection::{Connection, Transport};
 use http::{Limits, date, request};
 use rt::net::{Shutdown, TcpListener, TcpStream};
+use support::Connections;
 
 /// A client whose pieces are read one by one, and which takes what is written in pieces too.
 struct Script {
@@ -508,5 +512,56 @@ fn idle_clients() {
         idle.read_to_string(&mut response).unwrap();
         assert_eq!(statuses(&response), [200]);
         server.listener.close().unwrap();
+    });
+}
+
+/// The end of a server: who is being answered gets the answer, who waits is let go, and who does not take what it has asked for is
+/// cut off.
+#[test]
+fn end_of_the_server() {
+    traced("the end of an http server", || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let connections = Arc::new(Connections::default());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (acceptor, accepted, seen) = (listener.try_clone().unwrap(), connections.clone(), asked.clone());
+        let acceptor = rt::go(move || {
+            support::accept_all(&acceptor, |stream, _| {
+                let Some(open) = accepted.open(stream) else { return };
+                seen.fetch_add(1, Ordering::SeqCst);
+                rt::go(move || Connection::new(open.stream(), &limits(), open.ending()).serve().ok());
+            });
+        });
+        let client = |request: &str| {
+            let mut stream = TcpStream::connect(addr).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        };
+        let mut idle = client("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        let mut half = client("GET / HTTP/1.1\r\nHost:");
+        let mut slow = client("GET /slow?ms=1000 HTTP/1.1\r\nHost: x\r\n\r\n");
+        let greedy = client("GET /download?mb=1024 HTTP/1.1\r\nHost: x\r\n\r\n");
+        wait_for("all are accepted", || asked.load(Ordering::SeqCst) == 4);
+        // The slow one's request has been read, which the others say nothing of.
+        idle.read_exact(&mut [0; 8]).unwrap();
+        greedy.peek(&mut [0]).unwrap();
+        rt::time::sleep(Duration::from_millis(300));
+
+        listener.close().unwrap();
+        acceptor.join().unwrap();
+        connections.end(Duration::from_secs(3));
+        let read = |stream: &mut TcpStream| {
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).unwrap();
+            rest
+        };
+        assert!(read(&mut idle).ends_with("Hello, world!"));
+        assert_eq!(statuses(&read(&mut half)), [408]);
+        let last = read(&mut slow);
+        assert_eq!(statuses(&last), [200]);
+        assert!(last.contains("Connection: close"));
+        let taken = std::io::copy(&mut &greedy, &mut std::io::sink());
+        assert!(taken.is_err() || taken.is_ok_and(|bytes| bytes < 1 << 30));
+        assert!(TcpStream::connect(addr).is_err(), "nobody listens any more");
     });
 }

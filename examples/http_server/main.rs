@@ -9,9 +9,10 @@
 //! A connection is a goroutine that reads, answers and reads again; `http/connection.rs` is that loop. A request that comes in one
 //! packet costs one read, a response one write, and neither allocates. Requests that come together are answered together.
 //!
-//! With `--trace http.trace --for 5` look at `go tool trace http.trace`: under load the goroutines of `http_server::serve` wait for
-//! the network alone. Those that served `/slow` have slept as well ("Block time (sleep)"), and downloads to a slow client
-//! wait for the network in `write`.
+//! With `--trace http.trace --for 5` look at `go tool trace http.trace`, or at the summary of
+//! `cargo run -p gort-tracer --example check -- http.trace`: goroutines of a closure in `http_server::server` wait for the
+//! network, nearly always where `Input::fill` reads, once a request; for sleep where `/slow` was asked for; and in `write_all` where a client
+//! takes its download slowly.
 
 use http::Limits;
 use http::connection::Connection;

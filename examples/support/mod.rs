@@ -139,16 +139,11 @@ impl Until {
                 let _ = rt::blocking(|| io::copy(&mut io::stdin().by_ref(), &mut io::sink()));
                 drop(end);
             });
-        } else if self.time.is_none() {
-            // Somebody has to be able to wake us, or this would be a deadlock once all connections are gone.
-            loop {
-                rt::time::sleep(Duration::from_secs(3600));
-            }
         }
         match self.time {
             Some(time) if self.end_of_input => drop(ended.recv_timeout(time)),
-            Some(time) => rt::time::sleep(time),
-            None => drop(ended.recv()),
+            None if self.end_of_input => drop(ended.recv()),
+            time => rt::time::sleep(time.unwrap_or(Duration::MAX)),
         }
     }
 }

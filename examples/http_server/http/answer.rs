@@ -3,11 +3,12 @@
 use super::Status;
 use super::date::Date;
 use super::request::{Request, number};
+use rt::sync::LazyLock;
 use std::io::Write;
-use std::sync::LazyLock;
 use std::time::Duration;
 
-const HELLO: &[u8] = b"Hello, world!";
+/// The end of the head, and the body.
+const HELLO: (&[u8], &[u8]) = (b"Content-Length: 13\r\n\r\n", b"Hello, world!");
 
 /// The longest sleep that can be asked for.
 const SLOW_MS: u64 = 60_000;
@@ -85,7 +86,13 @@ pub struct Manner {
 /// Writes a whole response, or the head of a download, whose body is the connection's.
 pub fn write(out: &mut Vec<u8>, answer: Answer, manner: Manner, date: &mut Date) {
     match answer {
-        Answer::Hello | Answer::Slow(_) => whole(out, Status::OK, HELLO, manner, date),
+        Answer::Hello | Answer::Slow(_) => {
+            begin(out, Status::OK, manner, date);
+            out.extend_from_slice(HELLO.0);
+            if !manner.head_only {
+                out.extend_from_slice(HELLO.1);
+            }
+        }
         Answer::Download(_) => {
             begin(out, Status::OK, manner, date);
             if !manner.is_old {
@@ -99,17 +106,13 @@ pub fn write(out: &mut Vec<u8>, answer: Answer, manner: Manner, date: &mut Date)
             // As much as there is room for; the longest reason has 31 characters.
             let _ = writeln!(rest, "{} {}", status.0, status.reason());
             let length = 64 - rest.len();
-            whole(out, status, &text[..length], manner, date);
+            begin(out, status, manner, date);
+            // Writing to a Vec does not fail.
+            let _ = write!(out, "Content-Length: {length}\r\n\r\n");
+            if !manner.head_only {
+                out.extend_from_slice(&text[..length]);
+            }
         }
-    }
-}
-
-fn whole(out: &mut Vec<u8>, status: Status, body: &[u8], manner: Manner, date: &mut Date) {
-    begin(out, status, manner, date);
-    // Writing to a Vec does not fail.
-    let _ = write!(out, "Content-Length: {}\r\n\r\n", body.len());
-    if !manner.head_only {
-        out.extend_from_slice(body);
     }
 }
 

@@ -142,7 +142,11 @@ impl<'a, T: Transport> Connection<'a, T> {
                 self.is_timed = false;
                 self.transport.read_until(None);
             }
-            // After the deadline is gone, which may have been the one that the end of the server has set.
+            if let Answer::Slow(time) = asked.answer {
+                self.flush()?; // C1
+                rt::time::sleep(time);
+            }
+            // As late as can be, and when the deadline is gone, which may have been the one that the end of the server has set.
             let keep_alive = asked.manner.keep_alive && !self.ending.load(Ordering::SeqCst);
             self.answer(asked.answer, Manner { keep_alive, ..asked.manner })?;
             if !keep_alive {
@@ -228,10 +232,6 @@ impl<'a, T: Transport> Connection<'a, T> {
 
     #[inline]
     fn answer(&mut self, answer: Answer, manner: Manner) -> io::Result<()> {
-        if let Answer::Slow(time) = answer {
-            self.flush()?; // C1
-            rt::time::sleep(time);
-        }
         answer::write(&mut self.out, answer, manner, &mut self.date);
         match answer {
             Answer::Download(chunks) if !manner.head_only => self.download(chunks, manner.is_old),
