@@ -65,6 +65,10 @@ const INPUT: usize = 4 << 10;
 /// Responses to requests that came together are sent together, up to about so much.
 const OUTPUT: usize = 16 << 10;
 
+/// A head that is longer is parsed again only when a line has ended. Otherwise one that drips in byte by byte would cost the square of
+/// its length. Up to here every byte is looked at, so that nonsense is refused at once.
+const EARLY: usize = 256;
+
 /// What is read, and thrown away, of a client that goes on sending after the end (C3).
 const LINGER_BYTES: usize = 256 << 10;
 const LINGER: Duration = Duration::from_secs(1);
@@ -158,16 +162,21 @@ impl<'a, T: Transport> Connection<'a, T> {
     /// Reads the head of a request.
     #[inline]
     fn request(&mut self) -> io::Result<Result<Asked, Stop>> {
+        let mut known = 0;
         loop {
-            match request::parse(self.input.bytes()) {
-                Ok(Some((request, length))) => {
-                    let asked = Asked::of(&request);
-                    self.input.take(length);
-                    return Ok(Ok(asked));
+            let bytes = self.input.bytes();
+            if known < EARLY || bytes[known..].contains(&b'\n') {
+                match request::parse(bytes) {
+                    Ok(Some((request, length))) => {
+                        let asked = Asked::of(&request);
+                        self.input.take(length);
+                        return Ok(Ok(asked));
+                    }
+                    Ok(None) => {}
+                    Err(status) => return Ok(Err(Stop::Refuse(status))),
                 }
-                Ok(None) => {}
-                Err(status) => return Ok(Err(Stop::Refuse(status))),
             }
+            known = bytes.len();
             if self.input.is_full() {
                 return Ok(Err(Stop::Refuse(Status::HEADERS_TOO_LARGE)));
             }
@@ -218,6 +227,10 @@ impl<'a, T: Transport> Connection<'a, T> {
             // C2
             self.is_timed = true;
             self.transport.read_until(Instant::now().checked_add(self.limits.request));
+            // The end of the server sets one too, and may have done so just before.
+            if self.ending.load(Ordering::SeqCst) {
+                self.transport.read_until(Some(Instant::now()));
+            }
         }
         match self.input.fill(self.transport) {
             Ok(0) => Ok(Err(Stop::Quiet)),
