@@ -9,6 +9,7 @@ mod http;
 #[allow(dead_code)]
 mod support;
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -180,6 +181,73 @@ fn one_read_and_one_write() {
     let together = Script::new([REQUEST.repeat(50)]);
     assert_eq!(statuses(&together.serve()), [200; 50]);
     assert_eq!((together.reads.get(), together.writes.get()), (2, 1));
+}
+
+/// Counts what each thread asks for.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is handed on to the system's as it is; the counter neither allocates nor needs a destructor. (A vector that grows
+// does so by `alloc` here, as the trait has it.)
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as the caller has it.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as the caller has it.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+/// A client with so many requests, who keeps nothing.
+struct Busy(Cell<usize>);
+
+impl Transport for Busy {
+    fn set_timeouts(&self, _: Duration, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n";
+        let Some(left) = self.0.get().checked_sub(1) else { return Ok(0) };
+        self.0.set(left);
+        buf[..REQUEST.len()].copy_from_slice(REQUEST);
+        Ok(REQUEST.len())
+    }
+
+    fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        Ok(buf.len())
+    }
+
+    fn read_until(&self, _: Option<Instant>) {}
+
+    fn write_until(&self, _: Option<Instant>) {}
+
+    fn end_output(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn requests_do_not_allocate() {
+    let allocations = |requests| {
+        let (limits, ending) = (limits(), AtomicBool::new(false));
+        let before = ALLOCATIONS.get();
+        Connection::new(&Busy(Cell::new(requests)), &limits, &ending).serve().unwrap();
+        ALLOCATIONS.get() - before
+    };
+    let first = allocations(1);
+    assert!(first > 0, "a connection has buffers, or nobody counts");
+    assert_eq!(allocations(10_000), first);
 }
 
 #[test]
