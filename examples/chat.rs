@@ -10,14 +10,15 @@
 //! ```
 //!
 //! The room is one goroutine. It alone knows who is there, so there is no lock. Readers wait for room in its channel: who talks faster
-//! than the room can listen is slowed down. The room waits for nobody: a client whose line does not fit into its queue any more does not
-//! read what it is sent, and is dropped, with a word to it and to the others.
+//! than all can be told is slowed down. Where a client's queue is full, the room waits a moment, since the writer may just not have
+//! had its turn. Who makes it wait for too long in all does not read what it is sent, and is dropped, with a word to it and to
+//! the others. So one client can hold up the room for half a second, and then for a hundredth of the time.
 //!
 //! In `go tool trace chat.trace` the room waits in "select", at the line of `select!` in `room`; readers wait for the network,
 //! writers in "select" too. Follow one line of text in "View trace by proc" (flow events on): the network wakes a reader, it wakes the
 //! room, the room wakes all writers.
 
-use rt::chan::{Receiver, Sender, TrySendError, bounded};
+use rt::chan::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 use rt::net::TcpStream;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -46,8 +47,12 @@ A chat room for nc, telnet and the like.
 const COMMANDS: &str =
     "/who lists who is here, /nick NAME changes your name, /quit leaves; anything else is said to all";
 
-/// Lines that wait for a client. It is slow when there is no room for another one.
-const QUEUE: usize = 256;
+/// Lines that wait for a client.
+const QUEUE: usize = 64;
+
+/// How long the room waits for a client, in all; and which part of the time that it is there.
+const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE_PART: u32 = 100;
 
 /// Events that wait for the room.
 const EVENTS: usize = 64;
@@ -107,6 +112,25 @@ struct Outlet {
 struct Member {
     name: String,
     outlet: Outlet,
+    since: Instant,
+    /// How long the room has waited for it.
+    waited: Duration,
+}
+
+impl Member {
+    /// Sends it a line; `false` if it is too slow.
+    fn tell(&mut self, line: Line) -> bool {
+        let line = match self.outlet.lines.try_send(line) {
+            Err(TrySendError::Full(line)) => line,
+            // Closed: its writer has failed, and its reader will say that it left.
+            Ok(()) | Err(TrySendError::Closed(_)) => return true,
+        };
+        let patience = PATIENCE + self.since.elapsed() / PATIENCE_PART;
+        let begun = Instant::now();
+        let sent = self.outlet.lines.send_timeout(line, patience.saturating_sub(self.waited));
+        self.waited += begun.elapsed();
+        !matches!(sent, Err(SendTimeoutError::Timeout(_)))
+    }
 }
 
 /// Who is there.
@@ -151,7 +175,7 @@ impl Room {
         self.tell_all(&format!("*** {name} is here"));
         let id = self.next_id;
         self.next_id += 1;
-        self.members.insert(id, Member { name, outlet });
+        self.members.insert(id, Member { name, outlet, since: Instant::now(), waited: Duration::ZERO });
         self.tell(id, &format!("*** welcome! {COMMANDS}"));
         Ok(id)
     }
@@ -194,9 +218,8 @@ impl Room {
 
     /// Tells one client.
     fn tell(&mut self, id: u64, text: &str) {
-        let line: Line = format!("{text}\n").into();
-        let Some(member) = self.members.get(&id) else { return };
-        if let Err(TrySendError::Full(_)) = member.outlet.lines.try_send(line) {
+        let is_slow = self.members.get_mut(&id).is_some_and(|member| !member.tell(format!("{text}\n").into()));
+        if is_slow {
             self.drop_slow(id);
         }
     }
@@ -204,10 +227,8 @@ impl Room {
     /// Tells everybody.
     fn tell_all(&mut self, text: &str) {
         let line: Line = format!("{text}\n").into();
-        let is_full =
-            |member: &Member| matches!(member.outlet.lines.try_send(line.clone()), Err(TrySendError::Full(_)));
-        let slow: Vec<u64> = self.members.iter().filter(|(_, member)| is_full(member)).map(|(id, _)| *id).collect();
-        slow.into_iter().for_each(|id| self.drop_slow(id));
+        let slow = self.members.iter_mut().filter_map(|(id, member)| (!member.tell(line.clone())).then_some(*id));
+        slow.collect::<Vec<_>>().into_iter().for_each(|id| self.drop_slow(id));
     }
 
     fn drop_slow(&mut self, id: u64) {

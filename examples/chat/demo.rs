@@ -13,6 +13,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 const CROWD: usize = 6;
 const CROWD_LINES: usize = 10;
 
+/// Lines that come at once.
+const PASTED: usize = 400;
+
 /// Lines that fill the buffers of somebody who does not read, with room to spare.
 const LONG_LINES: usize = 20_000;
 
@@ -143,7 +146,19 @@ pub fn run() -> Result<(), Failure> {
     everyone_left(&mut ann)?;
     bob.sees("eve has left")?;
     everyone_left(&mut bob)?;
+
+    // Faster than anybody can be told, but nobody is slow.
+    ann.says(&(1..=PASTED).map(|line| format!("pasted {line}\n")).collect::<String>())?;
+    for line in 1..=PASTED {
+        for client in [&mut ann, &mut bob] {
+            let text = client.reads()?.unwrap_or_default();
+            if text.trim_end() != format!("ann: pasted {line}") {
+                return Err(format!("{} reads {text:?} where line {line} of {PASTED} should be", client.name).into());
+            }
+        }
+    }
     (ann.is_shown, bob.is_shown) = (true, true);
+    println!("{:>10} | ann has pasted {PASTED} lines, and all were told", "");
 
     sleeper(server.addr, &mut ann, &mut bob)?;
     (server.end)()?;

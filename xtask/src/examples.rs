@@ -80,7 +80,7 @@ const EXAMPLES: [Example; 12] = [
         name: "chat",
         how: How::Alone(&["--demo", "--trace", "chat.trace"]),
         end: End::Code(0),
-        says: &["bob | ann: hello, bob", "ann | *** bob is now known as robert", "here: ann, robert, eve", "ann | *** sleeper was too slow", "sleeper | *** you are too slow: goodbye", "ann | *** the room closes"],
+        says: &["bob | ann: hello, bob", "ann | *** bob is now known as robert", "here: ann, robert, eve", "ann has pasted 400 lines", "ann | *** sleeper was too slow", "sleeper | *** you are too slow: goodbye", "ann | *** the room closes"],
         leaves: &["chat.trace"],
     },
 ];
