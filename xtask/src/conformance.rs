@@ -150,7 +150,8 @@ fn spread(runs: &BTreeMap<String, Vec<PathBuf>>, count: usize) -> Vec<PathBuf> {
 }
 
 /// Our checker. It prints what it finds.
-fn our_reader(files: &[PathBuf]) -> Result<(), String> {
+/// Our checker.
+pub(crate) fn our_reader(files: &[PathBuf]) -> Result<(), String> {
     const AT_ONCE: usize = 100;
     println!("    our checker on {} files", files.len());
     for some in files.chunks(AT_ONCE) {

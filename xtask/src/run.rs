@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -120,28 +121,97 @@ impl Run {
 
     /// Runs it in a process group of its own and collects what it prints. After the time-out the group is killed.
     pub(crate) fn capture(mut self) -> Result<Captured, String> {
+        self.command.stdin(Stdio::null());
+        self.start(None)?.finish()
+    }
+
+    /// Starts it as [`Run::capture`] does, and waits for the first line that it prints. Until [`Serving::finish`] its standard input is
+    /// open.
+    pub(crate) fn serve(mut self) -> Result<Serving, String> {
+        self.command.stdin(Stdio::piped());
+        let limit = self.limit;
+        let (told, first) = mpsc::channel();
+        let mut serving = self.start(Some(told))?;
+        match first.recv_timeout(limit) {
+            Ok(line) => {
+                serving.first_line = line.trim_end().to_owned();
+                Ok(serving)
+            }
+            // It has ended, or hangs.
+            Err(_) => {
+                serving.limit = Duration::ZERO;
+                let done = serving.finish()?;
+                Err(done.failure("said nothing"))
+            }
+        }
+    }
+
+    fn start(mut self, told: Option<mpsc::Sender<String>>) -> Result<Serving, String> {
         self.announce();
         let line = self.line();
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let start = Instant::now();
         let mut child = self.command.spawn().map_err(|error| format!("cannot run {line}: {error}"))?;
-        let stdout = collect(child.stdout.take().expect("piped"), self.keep);
-        let stderr = collect(child.stderr.take().expect("piped"), usize::MAX);
-        let status = wait(&mut child, self.limit)?;
-        if status.is_none() {
-            kill_group(&mut child);
-        }
-        let text = |collected: thread::JoinHandle<Collected>| collected.join().unwrap_or_default();
-        let (stdout, stderr) = (text(stdout), text(stderr));
-        Ok(Captured {
+        let stdout = collect(child.stdout.take().expect("piped"), self.keep, told);
+        let stderr = collect(child.stderr.take().expect("piped"), usize::MAX, None);
+        Ok(Serving {
+            child,
             line,
+            limit: self.limit,
+            start,
+            stdout: Some(stdout),
+            stderr: Some(stderr),
+            first_line: String::new(),
+        })
+    }
+}
+
+/// A program whose output is collected.
+pub(crate) struct Serving {
+    child: Child,
+    line: String,
+    limit: Duration,
+    start: Instant,
+    /// Both until it is finished.
+    stdout: Option<thread::JoinHandle<Collected>>,
+    stderr: Option<thread::JoinHandle<Collected>>,
+    first_line: String,
+}
+
+impl Serving {
+    /// The first line of its standard output.
+    pub(crate) fn first_line(&self) -> &str {
+        &self.first_line
+    }
+
+    /// Ends its standard input and waits until it has ended.
+    pub(crate) fn finish(mut self) -> Result<Captured, String> {
+        drop(self.child.stdin.take());
+        let status = wait(&mut self.child, self.limit)?;
+        if status.is_none() {
+            kill_group(&mut self.child);
+        }
+        let text = |collected: Option<thread::JoinHandle<Collected>>| {
+            collected.and_then(|collected| collected.join().ok()).unwrap_or_default()
+        };
+        let (stdout, stderr) = (text(self.stdout.take()), text(self.stderr.take()));
+        Ok(Captured {
+            line: std::mem::take(&mut self.line),
             status,
             limit: self.limit,
             stdout: stdout.bytes,
             lines_starting_with_m: stdout.lines_starting_with_m,
             stderr: String::from_utf8_lossy(&stderr.bytes).into_owned(),
-            elapsed: start.elapsed(),
+            elapsed: self.start.elapsed(),
         })
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if self.stdout.is_some() {
+            kill_group(&mut self.child);
+        }
     }
 }
 
@@ -174,13 +244,22 @@ struct Collected {
     lines_starting_with_m: usize,
 }
 
-fn collect(pipe: impl Read + Send + 'static, keep: usize) -> thread::JoinHandle<Collected> {
+/// Collects what comes; `told` gets the first line.
+fn collect(
+    pipe: impl Read + Send + 'static,
+    keep: usize,
+    mut told: Option<mpsc::Sender<String>>,
+) -> thread::JoinHandle<Collected> {
     thread::spawn(move || {
         let mut collected = Collected::default();
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
         // What came before an error is still worth showing.
         while pipe.read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            if let Some(told) = told.take() {
+                // Whoever asked may have given up.
+                let _ = told.send(String::from_utf8_lossy(&line).into_owned());
+            }
             collected.lines_starting_with_m += usize::from(line.starts_with(b"M="));
             collected.bytes.append(&mut line);
             if collected.bytes.len() / 2 > keep {
@@ -290,6 +369,15 @@ mod tests {
         let done = run.capture().unwrap();
         assert!(done.status.is_none());
         assert!(done.ending().contains("killed"));
+    }
+
+    #[test]
+    fn a_server_ends_with_its_input() {
+        let server = Run::new("sh").args(["-c", "echo here; echo more; cat; echo end"]).quiet().serve().unwrap();
+        assert_eq!(server.first_line(), "here");
+        assert_eq!(server.finish().unwrap().success().unwrap(), "here\nmore\nend\n");
+        let failed = Run::new("sh").args(["-c", "echo why >&2"]).quiet().serve();
+        assert!(failed.err().unwrap().contains("| why"));
     }
 
     #[test]
