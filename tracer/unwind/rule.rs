@@ -143,7 +143,7 @@ pub(super) fn leads_up(from: Regs, innermost: bool, to: Regs, stack: Stack) -> b
 mod tests {
     use super::*;
 
-    fn stack(words: &mut [usize]) -> (usize, Stack) {
+    fn stack(words: &mut [usize]) -> (usize, Stack<'_>) {
         let base = words.as_mut_ptr().expose_provenance();
         // SAFETY: the range is the slice, which outlives the test's use.
         (base, unsafe { Stack::new(base, base + size_of_val(words)) })
