@@ -4,7 +4,9 @@
 //! walker remembers of its last walks what they started with and what they read, and what came of them. If all of that is the
 //! same again, so is the result. Comparing a dozen words takes a tenth of finding out where they are.
 //!
-//! - M1: what is remembered of a walk is every word it read. One that read more than [`WORDS`] is not remembered.
+//! - M1: what is remembered of a walk is every word it read that mattered. One that read more than [`WORDS`] is not remembered.
+//!   A frame pointer matters when a frame is found by it, not before: without frame pointers its register holds anything, a loop's
+//!   counter for one, and is saved and restored like any other.
 //! - M2: the words are read again where they were, inside the same range: the stack pointer and the stack's end are compared first (U1).
 //! - M3: what came of it is a number that is good for one generation; it is not given in another.
 //! - M4: nothing here allocates but [`Recall::new`] (U4).
@@ -24,9 +26,54 @@ const WALKS: usize = 128;
 pub(super) struct Trail {
     len: Cell<usize>,
     words: [Cell<(usize, usize)>; WORDS],
+    fp: Cell<Fp>,
+    /// The frame pointer that the walk began with mattered.
+    needs_fp: Cell<bool>,
+}
+
+/// Where the present frame pointer is from.
+#[derive(Clone, Copy)]
+enum Fp {
+    /// The registers that the walk began with.
+    Given,
+    /// The stack, and it has not mattered yet.
+    Word(usize, usize),
+    /// What was noted already.
+    Noted,
 }
 
 impl Trail {
+    fn new() -> Trail {
+        Trail {
+            len: Cell::new(0),
+            words: [const { Cell::new((0, 0)) }; WORDS],
+            fp: Cell::new(Fp::Given),
+            needs_fp: Cell::new(false),
+        }
+    }
+
+    fn begin(&self) {
+        self.len.set(0);
+        self.fp.set(Fp::Given);
+        self.needs_fp.set(false);
+    }
+
+    /// A frame pointer was found.
+    #[inline(always)]
+    pub(super) fn found_fp(&self, addr: usize, word: usize) {
+        self.fp.set(Fp::Word(addr, word));
+    }
+
+    /// The present frame pointer matters.
+    #[inline(always)]
+    pub(super) fn uses_fp(&self) {
+        match self.fp.replace(Fp::Noted) {
+            Fp::Given => self.needs_fp.set(true),
+            Fp::Word(addr, word) => self.read(addr, word),
+            Fp::Noted => {}
+        }
+    }
+
     /// The word at `addr` was read.
     #[inline(always)]
     pub(super) fn read(&self, addr: usize, word: usize) {
@@ -42,7 +89,8 @@ impl Trail {
 struct Walk {
     pc: usize,
     sp: usize,
-    fp: usize,
+    /// If it mattered.
+    fp: Option<usize>,
     lr: usize,
     top: usize,
     modules: usize,
@@ -57,7 +105,7 @@ struct Walk {
 const NONE: Walk = Walk {
     pc: 0,
     sp: 0,
-    fp: 0,
+    fp: None,
     lr: 0,
     top: 0,
     modules: 0,
@@ -82,10 +130,7 @@ fn modules_now() -> usize {
 impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
-        Recall {
-            walks: vec![NONE; WALKS].into_boxed_slice(),
-            trail: Trail { len: Cell::new(0), words: [const { Cell::new((0, 0)) }; WORDS] },
-        }
+        Recall { walks: vec![NONE; WALKS].into_boxed_slice(), trail: Trail::new() }
     }
 
     /// Where a walk with these registers is remembered. Stacks lie at regular distances, so all bits count.
@@ -103,8 +148,12 @@ impl Recall {
     #[inline]
     pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
         let walk = &self.walks[Recall::place(regs)];
-        let same = (walk.sp ^ regs.sp) | (walk.pc ^ regs.pc) | (walk.fp ^ regs.fp) | (walk.top ^ stack_top);
-        if same != 0 || walk.lr != regs.lr || walk.generation != generation || walk.modules != modules_now() {
+        let other = (walk.sp ^ regs.sp) | (walk.pc ^ regs.pc) | (walk.lr ^ regs.lr) | (walk.top ^ stack_top);
+        if other != 0
+            || walk.fp.is_some_and(|fp| fp != regs.fp)
+            || walk.generation != generation
+            || walk.modules != modules_now()
+        {
             return None;
         }
         // SAFETY: passed on to the caller.
@@ -126,7 +175,7 @@ impl Recall {
     ///
     /// As for [`walk`](super::walk).
     pub unsafe fn walk(&mut self, regs: Regs, stack_top: usize, cache: &mut super::Cache, out: &mut [usize]) -> usize {
-        self.trail.len.set(0);
+        self.trail.begin();
         // SAFETY: passed on to the caller.
         let stack = unsafe { Stack::noted(regs.sp, stack_top, &self.trail) };
         super::walk_in(super::method(), regs, stack, cache, out)
@@ -140,7 +189,8 @@ impl Recall {
             return;
         }
         let Regs { pc, sp, fp, lr } = *regs;
-        (walk.pc, walk.sp, walk.fp, walk.lr, walk.top) = (pc, sp, fp, lr, stack_top);
+        (walk.pc, walk.sp, walk.lr, walk.top) = (pc, sp, lr, stack_top);
+        walk.fp = self.trail.needs_fp.get().then_some(fp);
         (walk.modules, walk.generation, walk.result, walk.len) = (modules_now(), generation, result, len as u32);
         let places = walk.words.iter_mut().zip(&mut walk.places);
         for ((word, place), read) in places.zip(&self.trail.words[..len]) {
@@ -219,13 +269,20 @@ mod tests {
         let mut words = [0usize; 16];
         let base = words.as_mut_ptr().expose_provenance();
         let top = base + size_of_val(&words);
-        let trail = Trail { len: Cell::new(0), words: [const { Cell::new((0, 0)) }; WORDS] };
+        let trail = Trail::new();
         // SAFETY: the array.
         let stack = unsafe { Stack::noted(base, top, &trail) };
         assert_eq!(stack.read(base + 2 * WORD), Some(0));
         assert_eq!(stack.read(base + 5 * WORD), Some(0));
         assert_eq!(stack.read(top), None, "not read, not noted");
-        assert_eq!(trail.len.get(), 2);
+        assert_eq!(stack.read_fp(base + 7 * WORD), Some(0));
+        assert_eq!(stack.read_fp(base + 8 * WORD), Some(0));
+        assert_eq!(trail.len.get(), 2, "frame pointers that nobody needs");
+        stack.uses_fp();
+        stack.uses_fp();
+        assert_eq!((trail.len.get(), trail.needs_fp.get()), (3, false), "the last one, once");
+        trail.fp.set(Fp::Given);
+        stack.uses_fp();
         let regs = Regs { pc: 4711, sp: base, fp: 0, lr: 0 };
         let mut recall = Recall { trail, ..Recall::new() };
         recall.remember(3, &regs, top, 9);
@@ -235,7 +292,7 @@ mod tests {
             *place = 1;
             // SAFETY: the array.
             let known = unsafe { recall.recall(3, &regs, top) };
-            assert_eq!(known, (i != 2 && i != 5).then_some(9), "word {i}");
+            assert_eq!(known, (i != 2 && i != 5 && i != 8).then_some(9), "word {i}");
             *place = 0;
         }
         for (regs, top) in [

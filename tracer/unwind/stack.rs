@@ -55,6 +55,24 @@ impl<'a> Stack<'a> {
         Some(word)
     }
 
+    /// As [`Stack::read`], of a caller's frame pointer, which may turn out not to matter.
+    #[inline(always)]
+    pub(super) fn read_fp(self, addr: usize) -> Option<usize> {
+        let word = Stack { trail: None, ..self }.read(addr)?;
+        if let Some(trail) = self.trail {
+            trail.found_fp(addr, word);
+        }
+        Some(word)
+    }
+
+    /// The frame pointer, as it was given or found last, matters.
+    #[inline(always)]
+    pub(super) fn uses_fp(self) {
+        if let Some(trail) = self.trail {
+            trail.uses_fp();
+        }
+    }
+
     /// The end of the range.
     #[inline(always)]
     pub(super) fn high(self) -> usize {
