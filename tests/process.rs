@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{Actor, HangGuard, child_passes, count, events, everywhere, is_child, judge, program, scratch_file, traced, wait_for};
+use common::{
+    Actor, HangGuard, child_passes, count, events, everywhere, is_child, judge, program, scratch_file, traced, wait_for,
+};
 use rt::process::{Child, Command, Stdio};
 use tracer::wire::Ev;
 

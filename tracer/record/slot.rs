@@ -51,7 +51,7 @@ struct PerGeneration {
 }
 
 struct Scratch {
-    cache: Option<unwind::Cache>,
+    walker: Option<(unwind::Cache, unwind::Recall)>,
     frames: [MaybeUninit<usize>; MAX_FRAMES],
     words: [u64; MAX_FRAMES],
 }
@@ -69,7 +69,7 @@ impl Slot {
             m_id: AtomicU64::new(m_id),
             inner: Default::default(),
             scratch: UnsafeCell::new(Scratch {
-                cache: None,
+                walker: None,
                 frames: [const { MaybeUninit::uninit() }; MAX_FRAMES],
                 words: [0; MAX_FRAMES],
             }),
@@ -254,15 +254,23 @@ impl Writer<'_> {
         }
         // SAFETY: L1 as in event(); scratch is used within this call only.
         let scratch = unsafe { &mut *self.slot.scratch.get() };
-        let cache = scratch.cache.get_or_insert_with(unwind::Cache::new);
+        let (cache, recall) = scratch.walker.get_or_insert_with(|| (unwind::Cache::new(), unwind::Recall::new()));
+        // SAFETY: passed on to the caller.
+        if let Some(id) = unsafe { recall.recall(self.r#gen, &regs, top) } {
+            return u64::from(id);
+        }
         // SAFETY: the array is plain memory; walk writes before anything is read.
         let frames: &mut [usize; MAX_FRAMES] = unsafe { &mut *scratch.frames.as_mut_ptr().cast() };
         // SAFETY: passed on to the caller.
-        let n = unsafe { unwind::walk(regs, top, cache, frames) };
+        let n = unsafe { recall.walk(regs, top, cache, frames) };
         for (w, &f) in scratch.words.iter_mut().zip(&frames[..n]) {
             *w = f as u64;
         }
-        u64::from(tables(self.r#gen).stacks.put(&scratch.words[..n]))
+        let id = tables(self.r#gen).stacks.put(&scratch.words[..n]);
+        if id != 0 {
+            recall.remember(self.r#gen, &regs, top, id);
+        }
+        u64::from(id)
     }
 
     /// Records where a goroutine begins: a function by name and the place that started it.

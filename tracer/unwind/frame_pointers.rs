@@ -11,6 +11,7 @@ pub(super) fn walk(regs: Regs, stack: Stack, out: &mut [usize]) -> usize {
     let Some((innermost, callers)) = out.split_first_mut() else { return 0 };
     *innermost = regs.pc;
     let (mut n, mut fp) = (1, regs.fp);
+    stack.uses_fp();
     for caller in callers {
         let (Some(next), Some(ra)) = (stack.read(fp), stack.read(fp.wrapping_add(WORD))) else { break };
         let Some(pc) = code_address(ra) else { break };

@@ -18,6 +18,8 @@
 //! each instruction where the caller's registers are; decoding takes a quarter of a microsecond, so each walker keeps the
 //! decoded rules in its [`Cache`], and a frame costs 4 to 6 ns. A probe decides which one it is, once (probe.rs).
 //!
+//! Most walks are those of a goroutine that stops where it stopped before. [`Recall`] knows them again by what they read.
+//!
 //! # Invariants
 //! U1  A walk MUST read memory only inside `[regs.sp, stack_top)`, in whole aligned words, atomically. Otherwise it faults
 //!     at a guard page, or races with whoever runs on that stack. One function reads: `Stack::read`.
@@ -40,6 +42,7 @@ mod cache;
 mod frame_pointers;
 mod modules;
 mod probe;
+mod recall;
 mod regs;
 mod rule;
 mod stack;
@@ -51,6 +54,7 @@ pub use cache::Cache;
 pub(crate) use modules::{Origin, origin};
 pub use modules::{modules_stale, refresh_modules};
 pub use probe::method;
+pub use recall::Recall;
 pub use regs::Regs;
 
 use stack::Stack;
@@ -92,8 +96,13 @@ pub unsafe fn walk_by(method: Method, regs: Regs, stack_top: usize, cache: &mut 
         return 0;
     }
     // SAFETY: passed on.
-    let stack = unsafe { Stack::new(regs.sp, stack_top) };
+    walk_in(method, regs, unsafe { Stack::new(regs.sp, stack_top) }, cache, out)
+}
+
+#[inline(always)]
+fn walk_in(method: Method, regs: Regs, stack: Stack<'_>, cache: &mut Cache, out: &mut [usize]) -> usize {
     match method {
+        Method::Off => 0,
         Method::FramePointers => frame_pointers::walk(regs, stack, out),
         _ => cache::walk(regs, stack, cache, out),
     }

@@ -103,13 +103,16 @@ impl Rule {
     pub(super) fn step(self, sp: usize, fp: usize, stack: Stack) -> Option<(usize, usize, usize)> {
         let at = |cfa: usize, words: i16| cfa.wrapping_add_signed(isize::from(words) * WORD as isize);
         let base = if self.flags & Rule::FROM_FP != 0 { fp } else { sp };
+        if self.flags & Rule::FROM_FP != 0 {
+            stack.uses_fp();
+        }
         let cfa = base.wrapping_add(usize::from(self.cfa) * WORD);
         // U2
         if cfa <= sp || cfa > stack.high() {
             return None;
         }
         let ra = stack.read(at(cfa, if cfg!(target_arch = "x86_64") { -1 } else { self.ra }))?;
-        let fp = if self.flags & Rule::RESTORE_FP != 0 { stack.read(at(cfa, self.fp))? } else { fp };
+        let fp = if self.flags & Rule::RESTORE_FP != 0 { stack.read_fp(at(cfa, self.fp))? } else { fp };
         Some((code_address(ra)?, cfa, fp))
     }
 
@@ -124,9 +127,12 @@ impl Rule {
             return Some(Regs { pc, sp, fp, lr: 0 });
         }
         let base = if self.flags & Rule::FROM_FP != 0 { regs.fp } else { regs.sp };
+        if self.flags & Rule::FROM_FP != 0 {
+            stack.uses_fp();
+        }
         let sp = base.wrapping_add(usize::from(self.cfa) * WORD);
         let saved = sp.wrapping_add_signed(isize::from(self.fp) * WORD as isize);
-        let fp = if self.flags & Rule::RESTORE_FP != 0 { stack.read(saved)? } else { regs.fp };
+        let fp = if self.flags & Rule::RESTORE_FP != 0 { stack.read_fp(saved)? } else { regs.fp };
         let to = Regs { pc: code_address(regs.lr)?, sp, fp, lr: 0 };
         leads_up(regs, innermost, to, stack).then_some(to)
     }
@@ -143,7 +149,7 @@ pub(super) fn leads_up(from: Regs, innermost: bool, to: Regs, stack: Stack) -> b
 mod tests {
     use super::*;
 
-    fn stack(words: &mut [usize]) -> (usize, Stack) {
+    fn stack(words: &mut [usize]) -> (usize, Stack<'_>) {
         let base = words.as_mut_ptr().expose_provenance();
         // SAFETY: the range is the slice, which outlives the test's use.
         (base, unsafe { Stack::new(base, base + size_of_val(words)) })

@@ -2,24 +2,36 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::recall::Trail;
+
 /// Bytes of a word.
 pub(super) const WORD: usize = size_of::<usize>();
 
 /// A readable range of addresses, the frames of one stack.
 #[derive(Clone, Copy)]
-pub(super) struct Stack {
+pub(super) struct Stack<'a> {
     low: usize,
     high: usize,
+    /// Who wants to know what is read.
+    trail: Option<&'a Trail>,
 }
 
-impl Stack {
+impl<'a> Stack<'a> {
     /// The stack between `low` and `high`; empty when they are the wrong way round.
     ///
     /// # Safety
     /// Every whole, aligned word of `[low, high)` stays readable and (being a stack) writable as long as the value is used.
     /// Other threads may write there all the while.
-    pub(super) unsafe fn new(low: usize, high: usize) -> Stack {
-        Stack { low, high: high.max(low) }
+    pub(super) unsafe fn new(low: usize, high: usize) -> Stack<'a> {
+        Stack { low, high: high.max(low), trail: None }
+    }
+
+    /// As [`Stack::new`], and tells `trail` of each word that is read.
+    ///
+    /// # Safety
+    /// As for [`Stack::new`].
+    pub(super) unsafe fn noted(low: usize, high: usize, trail: &'a Trail) -> Stack<'a> {
+        Stack { low, high: high.max(low), trail: Some(trail) }
     }
 
     /// The word at `addr`; `None` when it is misaligned or not all of it lies in the range.
@@ -36,7 +48,29 @@ impl Stack {
         // new word, nothing worse. (Its plain stores race with it in the language's eyes; as with every sampling
         // profiler, that is settled by the machine: an aligned word is read whole.)
         // ORDER: Relaxed; a torn stack gives wrong frames, which the walk's own bounds make harmless.
-        Some(unsafe { AtomicUsize::from_ptr(word) }.load(Ordering::Relaxed))
+        let word = unsafe { AtomicUsize::from_ptr(word) }.load(Ordering::Relaxed);
+        if let Some(trail) = self.trail {
+            trail.read(addr, word);
+        }
+        Some(word)
+    }
+
+    /// As [`Stack::read`], of a caller's frame pointer, which may turn out not to matter.
+    #[inline(always)]
+    pub(super) fn read_fp(self, addr: usize) -> Option<usize> {
+        let word = Stack { trail: None, ..self }.read(addr)?;
+        if let Some(trail) = self.trail {
+            trail.found_fp(addr, word);
+        }
+        Some(word)
+    }
+
+    /// The frame pointer, as it was given or found last, matters.
+    #[inline(always)]
+    pub(super) fn uses_fp(self) {
+        if let Some(trail) = self.trail {
+            trail.uses_fp();
+        }
     }
 
     /// The end of the range.

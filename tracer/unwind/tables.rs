@@ -131,6 +131,8 @@ fn as_rule(row: &Row) -> Option<Rule> {
 /// The caller's registers by a row that is no [`Rule`].
 #[inline(never)]
 fn evaluate(tables: &Tables, row: &Row, encoding: Encoding, regs: Regs, innermost: bool, stack: Stack) -> Option<Regs> {
+    // Perhaps; and what is read below is noted as it is.
+    stack.uses_fp();
     let expression = |e: &UnwindExpression<usize>, initial: Option<usize>| {
         evaluate_expression(tables, e, encoding, regs, initial, stack)
     };
