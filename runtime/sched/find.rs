@@ -133,6 +133,10 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     }
     if tick.is_multiple_of(8) {
         run_timers_of_away_ps(m);
+        // Not even those that hand something to each other for a whole slice are in the way of one that is due.
+        if let Some(g) = p.take_due() {
+            return Some((g, true));
+        }
     }
     if let Some(g) = p.take_next() {
         return Some((g, false));
@@ -259,15 +263,9 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
     from.timers.take_due(now, &mut due);
     let p = m.must_p();
     let many = due.gs.len() > 1 || p.has_own_work();
-    let alone = due.gs.len() == 1;
     while let Some(g) = due.gs.pop_front() {
         make_ready(m, g);
-        // One that is due by itself is on time rather than fair to the queue; of many, none is before the others.
-        if alone {
-            p.put_next(g);
-        } else {
-            p.put_back(g);
-        }
+        p.put_due(g);
     }
     if many {
         wake_searcher();

@@ -6,6 +6,10 @@
 //! - P4: with many in the queue, the owner takes a few out ahead of their turn, in order, so that the cache can load what their
 //!   switch will touch: with a thousand goroutines that take turns, waiting for that is most of a switch. Thieves do not see
 //!   these few; they have the many. The P takes them along when it is handed on.
+//! - P5: goroutines that have slept until they were due have a queue of their own, `due`, so that they need not wait behind all that queue
+//!   already: as long as there are any, [`DUE_SHARE`] of them are taken for each one of the other queue, which gets its turn all the same.
+//!   The rest is as with the other queue: the owner puts and takes, thieves steal. `has_due` is set before a goroutine is put there, and
+//!   cleared by the owner when it finds nothing more, so where it is not set nobody need look; others may find it set for nothing.
 //! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
 //!   microseconds first: the owner is about to run it.
 
@@ -36,6 +40,9 @@ const FREE_MAX: usize = 64;
 const AHEAD: usize = 3;
 /// From how many in the queue on.
 const AHEAD_FROM: usize = 16;
+/// How many that were due are taken for each one that queues (P5). Much more than half, since a crowd that goes to sleep one after the
+/// other is due at the rate at which it does so.
+const DUE_SHARE: u32 = 7;
 /// Blocks of memory for tasks that a P keeps for itself: 128 KiB.
 const BLOCKS_MAX: usize = 1024;
 /// Warm stacks that a P keeps for itself.
@@ -49,6 +56,12 @@ pub(crate) struct P {
     run_next: CachePadded<AtomicPtr<G>>,
     deque: Worker<&'static G>,
     stealer: Stealer<&'static G>,
+    /// Goroutines that were due (P5).
+    due: Worker<&'static G>,
+    due_stealer: Stealer<&'static G>,
+    has_due: AtomicBool,
+    /// How many of those were taken since one of the other queue was.
+    due_taken: Cell<u32>,
     /// The first of the queue, taken out ahead of their turn (P4).
     ahead: [Cell<Option<&'static G>>; AHEAD],
     ahead_len: AtomicU32,
@@ -121,6 +134,8 @@ impl P {
     pub(crate) fn new(id: u32) -> P {
         let deque = Worker::new_fifo();
         let stealer = deque.stealer();
+        let due = Worker::new_fifo();
+        let due_stealer = due.stealer();
         P {
             id,
             trace: ResourceState::new(),
@@ -128,6 +143,10 @@ impl P {
             run_next: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
             deque,
             stealer,
+            due,
+            due_stealer,
+            has_due: AtomicBool::new(false),
+            due_taken: Cell::new(0),
             ahead: Default::default(),
             ahead_len: AtomicU32::new(0),
             slices: AtomicU32::new(0),
@@ -179,6 +198,13 @@ impl P {
         self.deque.push(g);
     }
 
+    /// Puts `g`, which was due, at the end of those that were (P5).
+    pub(crate) fn put_due(&self, g: &'static G) {
+        self.counts.runnable(g);
+        self.has_due.store(true, Ordering::Relaxed);
+        self.due.push(g);
+    }
+
     /// Puts `g`, which comes from another queue, at the end of this one.
     #[inline]
     pub(crate) fn take_over(&self, g: &'static G) {
@@ -194,26 +220,57 @@ impl P {
         unsafe { self.run_next.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
     }
 
-    /// Takes the first of the queue. The caller holds the P (P2).
+    /// Takes the first of those that were due, should there be any (P5). The caller holds the P (P2).
+    #[inline]
+    pub(crate) fn take_due(&self) -> Option<&'static G> {
+        if !self.has_due.load(Ordering::Relaxed) {
+            return None;
+        }
+        let g = self.due.pop();
+        if g.is_none() {
+            self.has_due.store(false, Ordering::Relaxed);
+        }
+        g
+    }
+
+    /// Takes the first that queues: of those that were due, or of the others (P5). The caller holds the P (P2).
     #[inline]
     pub(crate) fn take_front(&self) -> Option<&'static G> {
         let n = self.ahead_len.load(Ordering::Relaxed);
         if n == 0 && self.deque.len() < AHEAD_FROM {
-            return self.deque.pop();
+            return self.take_queued();
         }
         self.take_ahead(n as usize)
+    }
+
+    #[inline]
+    fn take_queued(&self) -> Option<&'static G> {
+        if !self.has_due.load(Ordering::Relaxed) { self.deque.pop() } else { self.take_by_share() }
+    }
+
+    /// The first of the one queue or of the other (P5).
+    fn take_by_share(&self) -> Option<&'static G> {
+        let taken = self.due_taken.get();
+        if taken < DUE_SHARE
+            && let Some(g) = self.take_due()
+        {
+            self.due_taken.set(taken + 1);
+            return Some(g);
+        }
+        self.due_taken.set(0);
+        self.deque.pop().or_else(|| self.take_due())
     }
 
     /// The first of those that were taken out of the queue ahead of their turn (P4), and asks the cache for what the next
     /// ones will touch.
     fn take_ahead(&self, n: usize) -> Option<&'static G> {
-        let first = if n == 0 { self.deque.pop() } else { self.ahead[0].get() };
+        let first = if n == 0 { self.take_queued() } else { self.ahead[0].get() };
         for i in 1..n {
             self.ahead[i - 1].set(self.ahead[i].get());
         }
         let mut n = n.saturating_sub(1);
         while n < AHEAD && self.deque.len() >= AHEAD_FROM {
-            let Some(g) = self.deque.pop() else { break };
+            let Some(g) = self.take_queued() else { break };
             prefetch(g);
             self.ahead[n].set(Some(g));
             n += 1;
@@ -237,6 +294,7 @@ impl P {
     pub(crate) fn has_work(&self) -> bool {
         !self.run_next.load(Ordering::Acquire).is_null()
             || !self.stealer.is_empty()
+            || self.has_due.load(Ordering::Relaxed) && !self.due_stealer.is_empty()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
@@ -245,24 +303,26 @@ impl P {
     pub(crate) fn has_own_work(&self) -> bool {
         !self.run_next.load(Ordering::Relaxed).is_null()
             || !self.deque.is_empty()
+            || self.has_due.load(Ordering::Relaxed) && !self.due.is_empty()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
     /// Goroutines that wait here, roughly. Anybody may ask.
     pub(crate) fn queued(&self) -> usize {
         let next = !self.run_next.load(Ordering::Relaxed).is_null();
-        self.stealer.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
+        self.stealer.len() + self.due_stealer.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
     }
 
-    /// Steals half of `victim`'s queue into this one's; gives one to run and how many more came.
+    /// Steals half of what queues with `victim`, those that were due before the others; gives one to run and how many more came. The
+    /// caller holds this P (P2).
     pub(crate) fn steal_from(&self, victim: &P) -> Option<(&'static G, usize)> {
-        loop {
-            match victim.stealer.steal_batch_and_pop(&self.deque) {
-                Steal::Success(g) => return Some((g, self.deque.len())),
-                Steal::Empty => return None,
-                Steal::Retry => std::hint::spin_loop(),
+        if victim.has_due.load(Ordering::Relaxed) {
+            self.has_due.store(true, Ordering::Relaxed);
+            if let Some(stolen) = steal(&victim.due_stealer, &self.due) {
+                return Some(stolen);
             }
         }
+        steal(&victim.stealer, &self.deque)
     }
 
     /// Steals `victim`'s next goroutine if it stays there for a few microseconds (P3).
@@ -389,5 +449,15 @@ impl P {
             ARENA.put(s);
         }
         n
+    }
+}
+
+fn steal(from: &Stealer<&'static G>, to: &Worker<&'static G>) -> Option<(&'static G, usize)> {
+    loop {
+        match from.steal_batch_and_pop(to) {
+            Steal::Success(g) => return Some((g, to.len())),
+            Steal::Empty => return None,
+            Steal::Retry => std::hint::spin_loop(),
+        }
     }
 }
