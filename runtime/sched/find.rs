@@ -1,7 +1,8 @@
 //! The search for the next goroutine, and what an M does when there is none.
 //!
 //! The order, one step per line in [`find`]: every 61st time the global queue first, so that two goroutines that keep
-//! readying each other cannot starve it; due timers; the next slot; the own queue; a share of the global queue; others' queues, in
+//! readying each other cannot starve it; due timers, every eighth time and when there is nothing else; the next slot; the own queue,
+//! and those that were due (P5), which every eighth time come before the next slot; a share of the global queue; others' queues, in
 //! random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
 //! more (I2), and the M sleeps.
 
@@ -20,12 +21,11 @@ use crate::sched::g::{G, Kind, Wait};
 use crate::sched::life::{self, world_runs};
 use crate::sched::m::{M, Own};
 use crate::sched::p::{HeldP, P};
-use crate::sched::park::{Caller, Inside, make_ready};
+use crate::sched::park::{Caller, Inside, make_ready, ready_due_from_outside};
 use crate::sched::state::Status;
 use crate::sched::timer::Due;
 use crate::sched::wake::{learn, wake_claimed, wake_searcher};
 use crate::sched::world;
-use crate::sync::waiter::Waiter;
 use crate::time;
 
 /// A goroutine to run, and whether it begins a new time slice.
@@ -133,8 +133,11 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     }
     if tick.is_multiple_of(8) {
         run_timers_of_away_ps(m);
+        SCHED.global.take_due(p, SCHED.gomaxprocs());
         // Not even those that hand something to each other for a whole slice are in the way of one that is due.
-        if let Some(g) = p.take_due() {
+        if p.has_due()
+            && let Some(g) = p.take_front()
+        {
             return Some((g, true));
         }
     }
@@ -286,7 +289,7 @@ pub(crate) fn run_timers_from_outside(slot: &'static Slot, now: u64) {
         let mut due = Due::default();
         p.timers.take_due(now, &mut due);
         while let Some(g) = due.gs.pop_front() {
-            caller.wake(Waiter::Goroutine(g));
+            ready_due_from_outside(slot, g);
         }
         for alarm in due.alarms {
             fired = true;

@@ -201,6 +201,11 @@ impl P {
     /// Puts `g`, which was due, at the end of those that were (P5).
     pub(crate) fn put_due(&self, g: &'static G) {
         self.counts.runnable(g);
+        self.take_over_due(g);
+    }
+
+    /// As [`P::put_due`], of one that comes from another queue.
+    pub(crate) fn take_over_due(&self, g: &'static G) {
         self.has_due.store(true, Ordering::Relaxed);
         self.due.push(g);
     }
@@ -220,10 +225,16 @@ impl P {
         unsafe { self.run_next.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
     }
 
+    /// Whether some that were due may wait here (P5). Asked by the holder (P2).
+    #[inline]
+    pub(crate) fn has_due(&self) -> bool {
+        self.has_due.load(Ordering::Relaxed)
+    }
+
     /// Takes the first of those that were due, should there be any (P5). The caller holds the P (P2).
     #[inline]
     pub(crate) fn take_due(&self) -> Option<&'static G> {
-        if !self.has_due.load(Ordering::Relaxed) {
+        if !self.has_due() {
             return None;
         }
         let g = self.due.pop();
@@ -237,15 +248,21 @@ impl P {
     #[inline]
     pub(crate) fn take_front(&self) -> Option<&'static G> {
         let n = self.ahead_len.load(Ordering::Relaxed);
-        if n == 0 && self.deque.len() < AHEAD_FROM {
+        if n == 0 && !self.has_many() {
             return self.take_queued();
         }
         self.take_ahead(n as usize)
     }
 
+    /// Whether so many queue that some are taken out ahead of their turn (P4).
+    #[inline]
+    fn has_many(&self) -> bool {
+        self.deque.len() >= AHEAD_FROM || self.has_due() && self.due.len() >= AHEAD_FROM
+    }
+
     #[inline]
     fn take_queued(&self) -> Option<&'static G> {
-        if !self.has_due.load(Ordering::Relaxed) { self.deque.pop() } else { self.take_by_share() }
+        if !self.has_due() { self.deque.pop() } else { self.take_by_share() }
     }
 
     /// The first of the one queue or of the other (P5).
@@ -269,7 +286,7 @@ impl P {
             self.ahead[i - 1].set(self.ahead[i].get());
         }
         let mut n = n.saturating_sub(1);
-        while n < AHEAD && self.deque.len() >= AHEAD_FROM {
+        while n < AHEAD && self.has_many() {
             let Some(g) = self.take_queued() else { break };
             prefetch(g);
             self.ahead[n].set(Some(g));
@@ -303,7 +320,7 @@ impl P {
     pub(crate) fn has_own_work(&self) -> bool {
         !self.run_next.load(Ordering::Relaxed).is_null()
             || !self.deque.is_empty()
-            || self.has_due.load(Ordering::Relaxed) && !self.due.is_empty()
+            || self.has_due() && !self.due.is_empty()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
@@ -459,5 +476,78 @@ fn steal(from: &Stealer<&'static G>, to: &Worker<&'static G>) -> Option<(&'stati
             Steal::Empty => return None,
             Steal::Retry => std::hint::spin_loop(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gs(ids: std::ops::Range<u64>) -> impl Iterator<Item = &'static G> {
+        ids.map(|id| {
+            // SAFETY: all zeros is a dead goroutine (N5).
+            let g: &'static G = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
+            g.recycle(id);
+            g
+        })
+    }
+
+    fn ids(p: &P, n: usize) -> Vec<u64> {
+        std::iter::from_fn(|| p.take_front()).take(n).map(|g| g.id()).collect()
+    }
+
+    /// P5: neither queue waits for the end of the other, and each keeps its order.
+    #[test]
+    fn those_that_were_due_get_most_of_the_turns() {
+        for n in [5, 200] {
+            let p = P::new(0);
+            gs(1..n + 1).for_each(|g| p.put_back(g));
+            gs(1001..1001 + n).for_each(|g| p.put_due(g));
+            assert_eq!(p.queued() as u64, 2 * n);
+            let first = ids(&p, 2);
+            // No more than those that were taken ahead (P4) come before.
+            assert_eq!(first, [1001, 1002]);
+            let all: Vec<u64> = first.into_iter().chain(ids(&p, usize::MAX)).collect();
+            assert_eq!(all.len() as u64, 2 * n);
+            assert!(!p.has_work() && !p.has_own_work() && p.queued() == 0 && !p.has_due());
+            let (due, others): (Vec<u64>, Vec<u64>) = all.iter().partition(|&&id| id > 1000);
+            assert!(due.is_sorted() && others.is_sorted());
+            let last_due = all.iter().rposition(|&id| id > 1000).unwrap() as u64;
+            let others_before = last_due + 1 - n;
+            assert_eq!(others_before, (n - 1) / u64::from(DUE_SHARE));
+        }
+    }
+
+    /// P4, P5: who comes while some were taken ahead of their turn waits for no more than those.
+    #[test]
+    fn one_that_was_due_passes_a_long_queue() {
+        let p = P::new(0);
+        gs(1..100).for_each(|g| p.put_back(g));
+        assert_eq!(ids(&p, 1), [1]);
+        gs(1001..1002).for_each(|g| p.put_due(g));
+        let place = ids(&p, usize::MAX).iter().position(|&id| id == 1001).unwrap();
+        assert!(place <= AHEAD, "it came after {place}");
+    }
+
+    /// What was due is seen and found by others, before the rest, and is still that in the thief's hands.
+    #[test]
+    fn thieves_find_those_that_were_due() {
+        let (thief, victim) = (P::new(0), P::new(1));
+        assert!(thief.steal_from(&victim).is_none());
+        gs(1..5).for_each(|g| victim.put_back(g));
+        gs(1001..1005).for_each(|g| victim.put_due(g));
+        assert!(victim.has_work());
+        let (first, more) = thief.steal_from(&victim).unwrap();
+        assert_eq!((first.id(), more), (1001, 1));
+        gs(2001..2002).for_each(|g| thief.put_back(g));
+        assert!(thief.has_work());
+        assert_eq!(ids(&thief, usize::MAX), [1002, 2001]);
+        let mut rest = Vec::new();
+        while let Some((g, _)) = thief.steal_from(&victim) {
+            rest.push(g.id());
+            rest.extend(ids(&thief, usize::MAX));
+        }
+        assert_eq!(rest, [1003, 1004, 1, 2, 3, 4]);
+        assert!(!victim.has_work() && !thief.has_work());
     }
 }

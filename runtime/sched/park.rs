@@ -424,13 +424,21 @@ pub(crate) fn make_ready(m: &M, g: &'static G) {
 
 /// Readies a goroutine from a thread without a P: it goes to the global queue.
 pub(crate) fn ready_from_outside(slot: &Slot, g: &'static G) {
-    {
-        // The full gate: no stopped world holds this thread still.
-        let guard = slot.acquire();
-        g.state.ready();
-        if let Some(mut w) = guard.writer() {
-            emit::go_unblock(&mut w, None, g, At::nowhere());
-        }
-    }
+    make_ready_from_outside(slot, g);
     queue::submit_global(g);
+}
+
+/// As [`ready_from_outside`], of a goroutine that was due.
+pub(crate) fn ready_due_from_outside(slot: &Slot, g: &'static G) {
+    make_ready_from_outside(slot, g);
+    queue::submit_global_due(g);
+}
+
+fn make_ready_from_outside(slot: &Slot, g: &'static G) {
+    // The full gate: no stopped world holds this thread still.
+    let guard = slot.acquire();
+    g.state.ready();
+    if let Some(mut w) = guard.writer() {
+        emit::go_unblock(&mut w, None, g, At::nowhere());
+    }
 }
