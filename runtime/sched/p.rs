@@ -327,7 +327,10 @@ impl P {
     /// Goroutines that wait here, roughly. Anybody may ask.
     pub(crate) fn queued(&self) -> usize {
         let next = !self.run_next.load(Ordering::Relaxed).is_null();
-        self.stealer.len() + self.due_stealer.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
+        self.stealer.len()
+            + self.due_stealer.len()
+            + self.ahead_len.load(Ordering::Relaxed) as usize
+            + usize::from(next)
     }
 
     /// Steals half of what queues with `victim`, those that were due before the others; gives one to run and how many more came. The
