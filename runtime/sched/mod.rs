@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
-//!                     <- counts, g, slab, m, p, procs, timer, queue (the nouns)
+//!                     <- counts, block, g, slab, m, p, procs, timer, queue (the nouns)
 //!                     <- emit <- park, calls, outside, life, find, wake (a goroutine's way)
 //!                     <- world, resize, advance, sysmon, trim, deadlock, cycle, dump, watchdog, quit (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 
 pub(crate) mod advance;
+pub(crate) mod block;
 pub(crate) mod border;
 pub(crate) mod calls;
 pub(crate) mod counts;

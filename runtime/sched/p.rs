@@ -23,12 +23,12 @@ use tracer::record::ResourceState;
 use crate::prim::chaos;
 use crate::prim::prefetch::prefetch;
 use crate::sched::SCHED;
+use crate::sched::block::{BLOCKS, Block};
 use crate::sched::counts::Counts;
 use crate::sched::g::{G, GList};
 use crate::sched::life;
 use crate::sched::m::M;
 use crate::sched::slab::{ID_BLOCK, SLAB};
-use crate::sched::task::Block;
 use crate::sched::timer::Timers;
 use crate::stack::Class;
 use crate::stack::arena::ARENA;
@@ -43,8 +43,8 @@ const AHEAD_FROM: usize = 16;
 /// How many that were due are taken for each one that queues (P5). Much more than half, since a crowd that goes to sleep one after the
 /// other is due at the rate at which it does so.
 const DUE_SHARE: u32 = 7;
-/// Blocks of memory for tasks that a P keeps for itself: 128 KiB.
-const BLOCKS_MAX: usize = 1024;
+/// Blocks of memory for tasks that a P keeps for itself.
+const BLOCKS_MAX: usize = 128;
 /// Warm stacks that a P keeps for itself.
 const STACKS_MAX: usize = 32;
 
@@ -412,11 +412,12 @@ impl P {
         ARENA.take_quietly(class)
     }
 
-    /// Memory for a small task, if there is some. The caller holds the P (P2).
+    /// Memory for a small task. The caller holds the P (P2).
     #[inline]
-    pub(crate) fn take_block(&self) -> Option<Block> {
+    pub(crate) fn take_block(&self) -> Block {
         // SAFETY: P2.
-        unsafe { &mut *self.blocks.get() }.pop()
+        let blocks = unsafe { &mut *self.blocks.get() };
+        blocks.pop().unwrap_or_else(|| more_blocks(blocks))
     }
 
     /// Keeps the memory of a task that is no more. The caller holds the P (P2).
@@ -424,11 +425,10 @@ impl P {
     pub(crate) fn put_block(&self, block: Block) {
         // SAFETY: P2.
         let blocks = unsafe { &mut *self.blocks.get() };
-        if blocks.len() < BLOCKS_MAX {
-            blocks.push(block);
-        } else {
-            block.free();
+        if blocks.len() == BLOCKS_MAX {
+            BLOCKS.put(blocks.drain(BLOCKS_MAX / 2..));
         }
+        blocks.push(block);
     }
 
     /// Takes back a stack. The caller holds the P (P2).
@@ -455,9 +455,8 @@ impl P {
         // SAFETY: P2; no other reference to the cell lives.
         SLAB.put(unsafe { &mut *self.free.get() });
         life::give_stacks(self);
-        while let Some(block) = self.take_block() {
-            block.free();
-        }
+        // SAFETY: P2; no other reference to the cell lives.
+        BLOCKS.put(unsafe { &mut *self.blocks.get() }.drain(..));
     }
 
     /// Gives the cached stacks to everybody; answers how many. The caller holds the P (P2).
@@ -470,6 +469,14 @@ impl P {
         }
         n
     }
+}
+
+/// Fetches some blocks, the lowest of which is the first to be used.
+#[cold]
+fn more_blocks(blocks: &mut Vec<Block>) -> Block {
+    BLOCKS.take(BLOCKS_MAX / 2, |block| blocks.push(block));
+    blocks.reverse();
+    blocks.pop().expect("one at least")
 }
 
 fn steal(from: &Stealer<&'static G>, to: &Worker<&'static G>) -> Option<(&'static G, usize)> {
