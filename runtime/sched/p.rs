@@ -16,7 +16,6 @@
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crossbeam_deque::{Steal, Stealer, Worker};
 use crossbeam_utils::CachePadded;
 use tracer::record::ResourceState;
 
@@ -28,6 +27,7 @@ use crate::sched::counts::Counts;
 use crate::sched::g::{G, GList};
 use crate::sched::life;
 use crate::sched::m::M;
+use crate::sched::run_queue::RunQueue;
 use crate::sched::slab::{ID_BLOCK, SLAB};
 use crate::sched::timer::Timers;
 use crate::stack::Class;
@@ -54,11 +54,9 @@ pub(crate) struct P {
     pub(crate) trace: ResourceState,
     m: CachePadded<AtomicPtr<M>>,
     run_next: CachePadded<AtomicPtr<G>>,
-    deque: Worker<&'static G>,
-    stealer: Stealer<&'static G>,
+    queue: RunQueue,
     /// Goroutines that were due (P5).
-    due: Worker<&'static G>,
-    due_stealer: Stealer<&'static G>,
+    due: RunQueue,
     has_due: AtomicBool,
     /// How many of those were taken since one of the other queue was.
     due_taken: Cell<u32>,
@@ -98,7 +96,7 @@ pub(crate) struct Seen {
     pub(crate) reported: Cell<bool>,
 }
 
-// SAFETY: the cells follow P2, `seen` belongs to one thread, and the deque's worker half follows P2 as well.
+// SAFETY: the cells follow P2, and `seen` belongs to one thread.
 unsafe impl Sync for P {}
 // SAFETY: as above; nothing is tied to the thread that made it.
 unsafe impl Send for P {}
@@ -132,19 +130,13 @@ impl Drop for HeldP {
 
 impl P {
     pub(crate) fn new(id: u32) -> P {
-        let deque = Worker::new_fifo();
-        let stealer = deque.stealer();
-        let due = Worker::new_fifo();
-        let due_stealer = due.stealer();
         P {
             id,
             trace: ResourceState::new(),
             m: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
             run_next: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
-            deque,
-            stealer,
-            due,
-            due_stealer,
+            queue: RunQueue::new(),
+            due: RunQueue::new(),
             has_due: AtomicBool::new(false),
             due_taken: Cell::new(0),
             ahead: Default::default(),
@@ -184,10 +176,10 @@ impl P {
         // SAFETY: null or a G, which is never freed.
         match unsafe { old.as_ref() } {
             Some(old) => {
-                self.deque.push(old);
+                self.queue.push(old);
                 true
             }
-            None => !self.deque.is_empty(),
+            None => !self.queue.is_empty_to_owner(),
         }
     }
 
@@ -195,7 +187,7 @@ impl P {
     #[inline]
     pub(crate) fn put_back(&self, g: &'static G) {
         self.counts.runnable(g);
-        self.deque.push(g);
+        self.queue.push(g);
     }
 
     /// Puts `g`, which was due, at the end of those that were (P5).
@@ -213,7 +205,7 @@ impl P {
     /// Puts `g`, which comes from another queue, at the end of this one.
     #[inline]
     pub(crate) fn take_over(&self, g: &'static G) {
-        self.deque.push(g);
+        self.queue.push(g);
     }
 
     #[inline]
@@ -257,12 +249,12 @@ impl P {
     /// Whether so many queue that some are taken out ahead of their turn (P4).
     #[inline]
     fn has_many(&self) -> bool {
-        self.deque.len() >= AHEAD_FROM || self.has_due() && self.due.len() >= AHEAD_FROM
+        self.queue.shared_len() >= AHEAD_FROM || self.has_due() && self.due.shared_len() >= AHEAD_FROM
     }
 
     #[inline]
     fn take_queued(&self) -> Option<&'static G> {
-        if !self.has_due() { self.deque.pop() } else { self.take_by_share() }
+        if !self.has_due() { self.queue.pop() } else { self.take_by_share() }
     }
 
     /// The first of the one queue or of the other (P5).
@@ -275,7 +267,7 @@ impl P {
             return Some(g);
         }
         self.due_taken.set(0);
-        self.deque.pop().or_else(|| self.take_due())
+        self.queue.pop().or_else(|| self.take_due())
     }
 
     /// The first of those that were taken out of the queue ahead of their turn (P4), and asks the cache for what the next
@@ -310,8 +302,8 @@ impl P {
     /// Whether there is something to run here. Anybody may ask.
     pub(crate) fn has_work(&self) -> bool {
         !self.run_next.load(Ordering::Acquire).is_null()
-            || !self.stealer.is_empty()
-            || self.has_due.load(Ordering::Relaxed) && !self.due_stealer.is_empty()
+            || !self.queue.is_empty()
+            || self.has_due.load(Ordering::Relaxed) && !self.due.is_empty()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
@@ -319,18 +311,15 @@ impl P {
     #[inline]
     pub(crate) fn has_own_work(&self) -> bool {
         !self.run_next.load(Ordering::Relaxed).is_null()
-            || !self.deque.is_empty()
-            || self.has_due() && !self.due.is_empty()
+            || !self.queue.is_empty_to_owner()
+            || self.has_due() && !self.due.is_empty_to_owner()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
     /// Goroutines that wait here, roughly. Anybody may ask.
     pub(crate) fn queued(&self) -> usize {
         let next = !self.run_next.load(Ordering::Relaxed).is_null();
-        self.stealer.len()
-            + self.due_stealer.len()
-            + self.ahead_len.load(Ordering::Relaxed) as usize
-            + usize::from(next)
+        self.queue.len() + self.due.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
     }
 
     /// Steals half of what queues with `victim`, those that were due before the others; gives one to run and how many more came. The
@@ -338,11 +327,11 @@ impl P {
     pub(crate) fn steal_from(&self, victim: &P) -> Option<(&'static G, usize)> {
         if victim.has_due.load(Ordering::Relaxed) {
             self.has_due.store(true, Ordering::Relaxed);
-            if let Some(stolen) = steal(&victim.due_stealer, &self.due) {
+            if let Some(stolen) = self.due.steal_from(&victim.due) {
                 return Some(stolen);
             }
         }
-        steal(&victim.stealer, &self.deque)
+        self.queue.steal_from(&victim.queue)
     }
 
     /// Steals `victim`'s next goroutine if it stays there for a few microseconds (P3).
@@ -477,16 +466,6 @@ fn more_blocks(blocks: &mut Vec<Block>) -> Block {
     BLOCKS.take(BLOCKS_MAX / 2, |block| blocks.push(block));
     blocks.reverse();
     blocks.pop().expect("one at least")
-}
-
-fn steal(from: &Stealer<&'static G>, to: &Worker<&'static G>) -> Option<(&'static G, usize)> {
-    loop {
-        match from.steal_batch_and_pop(to) {
-            Steal::Success(g) => return Some((g, to.len())),
-            Steal::Empty => return None,
-            Steal::Retry => std::hint::spin_loop(),
-        }
-    }
 }
 
 #[cfg(test)]
