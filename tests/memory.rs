@@ -63,7 +63,9 @@ fn cold_stacks() -> u64 {
 // What they cost, and for how long.
 
 fn a_million_come_and_go() {
-    let n = if many_stacks() { scaled(1_000_000, 100_000) } else { 20_000 };
+    // Chaos takes its time with each.
+    let many = if cfg!(rt_chaos) { 20_000 } else { scaled(1_000_000, 100_000) };
+    let n = if many_stacks() { many } else { 20_000 };
     let of = |line: &str| memory_kib(line) as i64;
     rt::run(move || {
         // What the first goroutines make stays, and some stacks do for a while.
