@@ -22,7 +22,6 @@ use crate::sched::life::{self, world_runs};
 use crate::sched::m::{M, Own};
 use crate::sched::p::{HeldP, P};
 use crate::sched::park::{Caller, Inside, make_ready, ready_due_from_outside};
-use crate::sched::state::Status;
 use crate::sched::timer::Due;
 use crate::sched::wake::{learn, wake_claimed, wake_searcher};
 use crate::sched::world;
@@ -104,7 +103,7 @@ pub(crate) fn find(m: &'static M) -> Found {
 #[inline]
 fn announce(m: &'static M, found: Found) -> Found {
     let g = found.0;
-    if g.state.status() == Status::Idle {
+    if g.state.is_idle() {
         let guard = m.slot.acquire_if_on();
         if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
             let o = g.origin.get().expect("a new goroutine has an origin");

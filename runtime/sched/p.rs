@@ -167,7 +167,7 @@ impl P {
         self.m.store(m, Ordering::Release);
     }
 
-    /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there is more to run than `g`.
+    /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there was somebody.
     #[inline]
     pub(crate) fn put_next(&self, g: &'static G) -> bool {
         self.counts.runnable(g);
@@ -179,8 +179,14 @@ impl P {
                 self.queue.push(old);
                 true
             }
-            None => !self.queue.is_empty_to_owner(),
+            None => false,
         }
+    }
+
+    /// Whether somebody queues, for its holder (P2).
+    #[inline]
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.queue.is_empty_to_owner()
     }
 
     /// Puts `g` at the queue's end.

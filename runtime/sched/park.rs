@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 
-use tracer::record::{Fixed, Slot};
+use tracer::record::{Fixed, Guard, Slot};
 use tracer::unwind::Regs;
 
 use crate::prim::{chaos, tls};
@@ -146,16 +146,21 @@ impl Inside {
     #[inline]
     pub(crate) fn ready(&self, g: &'static G, turn: Turn) {
         let m = self.m();
-        if let Some(guard) = m.slot.acquire_if_on() {
-            g.state.ready();
-            if let Some(mut w) = guard.writer() {
-                emit::go_unblock(&mut w, Some(m), g, At::on(self.g, Regs::here()));
-            }
-        } else {
-            g.state.ready();
+        match m.slot.acquire_if_on() {
+            None => g.state.ready(),
+            Some(guard) => self.ready_traced(m, g, &guard),
         }
         chaos::window();
         queue::submit(m, g, turn);
+    }
+
+    /// Apart, since what it needs of the stack would be paid for without a trace, too.
+    #[inline(never)]
+    fn ready_traced(&self, m: &'static M, g: &'static G, guard: &Guard<'_>) {
+        g.state.ready();
+        if let Some(mut w) = guard.writer() {
+            emit::go_unblock(&mut w, Some(m), g, At::on(self.g, Regs::here()));
+        }
     }
 }
 
@@ -195,6 +200,8 @@ where
 
 /// Whoever calls into the runtime: a goroutine, which is inside as long as this lives, or a thread. Or the runtime itself, which
 /// wakes and never waits.
+// repr: with a tag of its own it takes one comparison to tell a goroutine, several times in each wait.
+#[repr(u8)]
 pub(crate) enum Caller {
     Goroutine(Inside),
     Thread(Visitor),

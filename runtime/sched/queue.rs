@@ -149,10 +149,11 @@ pub(crate) fn submit_next(m: &'static M, g: &'static G) {
         Some(1 | 2) => return submit_last(m, g),
         _ => {}
     }
-    let more = m.must_p().put_next(g);
+    let p = m.must_p();
+    let displaced = p.put_next(g);
     // The caller's M has a P; if it is the only one there is, none is idle.
     if SCHED.gomaxprocs() > 1 {
-        if more {
+        if displaced || p.has_queue() {
             wake_searcher();
         } else {
             wake_searcher_for_one();
