@@ -181,6 +181,7 @@ impl Marks {
         self.0.load(Ordering::Relaxed) == 0
     }
 
+    #[inline]
     fn set(&self, mark: u8, to: bool) {
         let marks = self.0.load(Ordering::Relaxed) & !mark | if to { mark } else { 0 };
         self.0.store(marks, Ordering::Relaxed);
@@ -200,6 +201,7 @@ impl Marks {
         self.0.load(Ordering::Relaxed) & Marks::SYSTEM != 0
     }
 
+    #[inline]
     pub(crate) fn set_system(&self, to: bool) {
         self.set(Marks::SYSTEM, to);
     }

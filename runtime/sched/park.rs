@@ -254,15 +254,15 @@ impl Caller {
         }
     }
 
-    /// As [`Caller::wake`], by whoever calls, who is in the runtime for no more than that.
+    /// As [`Caller::wake_in`], by whoever calls, who is in the runtime for no more than that.
     #[inline]
-    pub(crate) fn wake_from_here(waiter: Waiter) {
+    pub(crate) fn wake_from_here(waiter: Waiter, turn: Turn) {
         match Inside::enter() {
             Some(inside) => match waiter {
-                Waiter::Goroutine(g) => inside.ready(g, Turn::Next),
+                Waiter::Goroutine(g) => inside.ready(g, turn),
                 Waiter::Thread(t) => t.wake(),
             },
-            None => Caller::thread().wake(waiter),
+            None => Caller::thread().wake_in(waiter, turn),
         }
     }
 

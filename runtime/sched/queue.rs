@@ -153,11 +153,17 @@ pub(crate) fn submit_next(m: &'static M, g: &'static G) {
     let displaced = p.put_next(g);
     // The caller's M has a P; if it is the only one there is, none is idle.
     if SCHED.gomaxprocs() > 1 {
-        if displaced || p.has_queue() {
-            wake_searcher();
-        } else {
-            wake_searcher_for_one();
-        }
+        wake_for_next(displaced || p.has_queue());
+    }
+}
+
+/// Somebody is the next on a P; whether there is `more` to do there.
+#[inline(never)]
+fn wake_for_next(more: bool) {
+    if more {
+        wake_searcher();
+    } else {
+        wake_searcher_for_one();
     }
 }
 
