@@ -1,10 +1,10 @@
 //! One of a P's queues: first in, first out; its owner puts and takes, thieves take.
 //!
-//! - RQ1: the owner is whoever holds the P (P2). Thieves see `shared` alone, which never holds more than [`SHARED_MAX`]: its memory, which
-//!   grows with it and is the allocator's, stays small. Those that come after so many wait in `rest`, a list through the
+//! - RQ1: the owner is whoever holds the P (P2). Thieves see `shared` alone, which never holds more than [`SHARED_MAX`]: its memory,
+//!   which grows with it and is the allocator's, stays small. Those that come after so many wait in `rest`, a list through the
 //!   goroutines themselves.
-//! - RQ2: while there is a rest, whoever comes goes to its end; and whenever the owner puts or takes and half of `shared` is used up, it fills
-//!   that up. So the order holds, and thieves find something.
+//! - RQ2: while there is a rest, whoever comes goes to its end; and whenever the owner puts or takes and half of `shared` is used up,
+//!   it fills that up. So the order holds, and thieves find something.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
