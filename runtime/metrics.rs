@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::sched::counts::{self, BUCKETS, Durations, HAND_OFFS, STOPPED, STOPPING, WITHOUT_P};
 use crate::sched::p::P;
 use crate::sched::state::Status;
-use crate::sched::{SCHED, calls, run, watchdog};
+use crate::sched::{SCHED, calls, quit, reporter, run, watchdog};
 
 /// What kind of value a metric has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -438,8 +438,9 @@ fn live() -> u64 {
 
 fn threads() -> u64 {
     let ms = SCHED.inner.lock().ms as u64;
-    // Sysmon, once the runtime has started, and the tracer's reader.
-    ms + u64::from(ms > 0) + tracer::record::threads().len() as u64
+    // Sysmon, once the runtime has started, and the tracer's threads, and who makes reports and dumps.
+    let others = reporter::threads() + quit::threads() + tracer::record::threads().len();
+    ms + u64::from(ms > 0) + others as u64
 }
 
 fn seconds<'a>(all: impl IntoIterator<Item = &'a Durations>) -> Value {

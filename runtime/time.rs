@@ -34,11 +34,17 @@ use crate::sched::{SCHED, find, run, wake};
 pub fn sleep(duration: Duration) {
     // Before the crossing, which may take a while.
     let until_ns = after_ns(duration);
-    let Some(inside) = Inside::enter() else { return std::thread::sleep(duration) };
-    if duration.is_zero() {
+    match Inside::enter() {
+        Some(inside) => sleep_inside(&inside, until_ns, duration.is_zero()),
+        None => std::thread::sleep(duration),
+    }
+}
+
+fn sleep_inside(inside: &Inside, until_ns: u64, only_a_turn: bool) {
+    if only_a_turn {
         inside.offer_turn();
     } else {
-        find::sleep_until(&inside, until_ns);
+        find::sleep_until(inside, until_ns);
     }
 }
 
@@ -49,7 +55,11 @@ pub fn sleep_until(deadline: Instant) {
 
 /// As [`sleep_until`], by CLOCK_MONOTONIC.
 pub(crate) fn sleep_until_ns(ns: u64) {
-    sleep(Duration::from_nanos(ns.saturating_sub(mono_ns())));
+    let now = mono_ns();
+    match Inside::enter() {
+        Some(inside) => sleep_inside(&inside, ns, ns <= now),
+        None => std::thread::sleep(Duration::from_nanos(ns.saturating_sub(now))),
+    }
 }
 
 /// So long from now, in nanoseconds on CLOCK_MONOTONIC. What cannot be reached is as good as never, but MUST NOT be mistaken for

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Rng, everywhere, judge, program, scaled, scratch_file, seed, traced, wait_for};
 use rt::chan::bounded;
 use rt::debug::{Dump, Goroutine, Holder, State};
-use rt::sync::{Mutex, WaitGroup};
+use rt::sync::{Mutex, RwLock, WaitGroup};
 use tracer::wire::reason;
 
 programs! {
@@ -383,6 +383,65 @@ fn holders_are_named() {
         assert_eq!(named(&dump, "waiter").holder, Some(Holder::Ended), "{dump}");
         others.into_iter().for_each(|o| o.join().unwrap());
         drop(handle);
+    });
+}
+
+/// The writer of a read-write lock is named, also while it waits for readers; these are not.
+#[test]
+fn writers_are_named() {
+    traced("writers", || {
+        let lock = Arc::new(RwLock::new(0));
+        let start = |name: &str, f: fn(&RwLock<u32>)| {
+            let lock = lock.clone();
+            rt::Builder::new().name(name).spawn(move || f(&lock)).unwrap()
+        };
+        let waits = |name: &'static str| {
+            wait_for("it waits", || named(&rt::debug::goroutines(), name).object.is_some());
+        };
+        let read = |lock: &RwLock<u32>| assert!(*lock.read() < 3);
+        let write = |lock: &RwLock<u32>| *lock.write() += 1;
+        let writing = lock.write();
+        let reader = start("reader", read);
+        waits("reader");
+        let dump = rt::debug::goroutines();
+        let holder = Some(Holder::Goroutine(named(&dump, "main").id));
+        assert_eq!(named(&dump, "reader").holder, holder, "{dump}");
+        drop(writing);
+        reader.join().unwrap();
+        let reading = lock.read();
+        let writers = ["first writer", "second writer"].map(|name| {
+            let writer = start(name, write);
+            waits(name);
+            writer
+        });
+        let reader = start("reader", read);
+        waits("reader");
+        let dump = rt::debug::goroutines();
+        let first = named(&dump, "first writer");
+        assert_eq!((first.holder, first.object.unwrap().kind), (None, "read-write lock"), "{dump}");
+        for name in ["second writer", "reader"] {
+            assert_eq!(named(&dump, name).holder, Some(Holder::Goroutine(first.id)), "{dump}");
+            assert_eq!(named(&dump, name).object, first.object, "{dump}");
+        }
+        assert!(dump.cycles().is_empty(), "{dump}");
+        drop(reading);
+        for handle in writers.into_iter().chain([reader]) {
+            handle.join().unwrap();
+        }
+        // Nobody holds it for writing any more.
+        assert_eq!(*lock.read(), 2);
+        // Two writers that lock two locks in different order.
+        let locks: Arc<[RwLock<()>; 2]> = Arc::default();
+        for i in 0..2 {
+            let locks = locks.clone();
+            let crossed = move || {
+                let _first = locks[i].write();
+                rt::time::sleep(Duration::from_millis(20));
+                let _second = locks[1 - i].write();
+            };
+            drop(rt::Builder::new().name(["this one", "that one"][i]).spawn(crossed).unwrap());
+        }
+        wait_for("the cycle is seen", || rt::debug::goroutines().cycles().len() == 1);
     });
 }
 

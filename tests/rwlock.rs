@@ -127,6 +127,37 @@ fn try_forms() {
     });
 }
 
+/// A writer that has no time to wait keeps no reader out, not even for a moment.
+#[test]
+fn without_time_nobody_is_kept_out() {
+    traced("rwlock without time", || {
+        let lock = Arc::new(RwLock::new(()));
+        let over = Arc::new(AtomicBool::new(false));
+        let reading = lock.read();
+        let writers: Vec<_> = Actor::BOTH
+            .into_iter()
+            .map(|actor| {
+                let (lock, over) = (lock.clone(), over.clone());
+                actor.start(move || {
+                    while !over.load(SeqCst) {
+                        assert!(lock.try_write_for(Duration::ZERO).is_none());
+                        assert!(lock.try_write_until(Instant::now()).is_none());
+                        rt::yield_now();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..scaled(20_000, 5_000) {
+            assert!(lock.try_read().is_some(), "a writer is before it");
+            rt::yield_now();
+        }
+        over.store(true, SeqCst);
+        writers.into_iter().for_each(|w| w.join());
+        drop(reading);
+        assert!(lock.try_write_for(Duration::ZERO).is_some());
+    });
+}
+
 #[test]
 fn time_outs() {
     traced("time_outs", || {

@@ -56,6 +56,34 @@ fn smoke() {
     });
 }
 
+/// Who has no time to wait keeps nobody out, not even for a moment.
+#[test]
+fn without_time_nobody_is_kept_out() {
+    traced("semaphore without time", || {
+        let s = Arc::new(Semaphore::new(1));
+        let over = Arc::new(AtomicBool::new(false));
+        let greedy: Vec<_> = Actor::BOTH
+            .into_iter()
+            .map(|actor| {
+                let (s, over) = (s.clone(), over.clone());
+                actor.start(move || {
+                    while !over.load(SeqCst) {
+                        assert!(s.try_acquire_many_for(2, Duration::ZERO).is_none());
+                        assert!(s.try_acquire_many_until(2, Instant::now()).is_none());
+                        rt::yield_now();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..scaled(20_000, 5_000) {
+            assert!(s.try_acquire().is_some(), "somebody is before it");
+            rt::yield_now();
+        }
+        over.store(true, SeqCst);
+        greedy.into_iter().for_each(|g| g.join());
+    });
+}
+
 #[test]
 fn time_outs() {
     traced("time_outs", || {

@@ -3,7 +3,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::{Rng, everywhere, seed, traced};
@@ -52,6 +52,85 @@ fn smoke_order_on_one_p() {
         wg.wait();
         assert_eq!(*order.lock(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
     });
+}
+
+/// Who is due does not wait behind all those that queue already: with `CROWD` goroutines on one P that give each other turns, fewer
+/// than half of them run between the time somebody is due and the turn it gets. Half the naps may be worse: the kernel has a say in it.
+#[test]
+fn who_is_due_passes_a_crowd() {
+    if !common::is_child("who_is_due_passes_a_crowd") {
+        return common::child_passes("who_is_due_passes_a_crowd", &[("GOMAXPROCS", "1")]);
+    }
+    const CROWD: usize = 2_000;
+    let (mut before, _) = traced("sleep crowd", || {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        static DUE: AtomicU64 = AtomicU64::new(u64::MAX);
+        static TURNS: AtomicUsize = AtomicUsize::new(0);
+        let epoch = Instant::now();
+        let now = move || epoch.elapsed().as_nanos() as u64;
+        let wg = WaitGroup::new();
+        for _ in 0..CROWD {
+            wg.go(move || {
+                while !DONE.load(SeqCst) {
+                    if now() >= DUE.load(SeqCst) {
+                        TURNS.fetch_add(1, SeqCst);
+                    }
+                    rt::yield_now();
+                }
+            });
+        }
+        let naps: Vec<usize> = (0..20)
+            .map(|_| {
+                TURNS.store(0, SeqCst);
+                // The sleep begins no earlier, so it is due no earlier.
+                DUE.store(now() + 1_000_000, SeqCst);
+                sleep(Duration::from_millis(1));
+                DUE.store(u64::MAX, SeqCst);
+                TURNS.load(SeqCst)
+            })
+            .collect();
+        DONE.store(true, SeqCst);
+        wg.wait();
+        naps
+    });
+    println!("turns of others: {before:?}");
+    before.sort_unstable();
+    assert!(before[before.len() / 2] < CROWD / 2, "{before:?}");
+}
+
+/// A crowd that is always due leaves turns to who queues.
+#[test]
+fn who_queues_gets_turns_beside_those_that_are_due() {
+    if !common::is_child("who_queues_gets_turns_beside_those_that_are_due") {
+        return common::child_passes("who_queues_gets_turns_beside_those_that_are_due", &[("GOMAXPROCS", "1")]);
+    }
+    let ((turns, naps), _) = traced("sleep share", || {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        static NAPS: AtomicUsize = AtomicUsize::new(0);
+        let wg = WaitGroup::new();
+        for _ in 0..1_000 {
+            wg.go(|| {
+                while !DONE.load(SeqCst) {
+                    sleep(Duration::from_nanos(1));
+                    NAPS.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        // All of them sleep or are due from here on.
+        common::wait_for("naps", || NAPS.load(SeqCst) > 1_000);
+        let (mut turns, naps) = (0, NAPS.load(SeqCst));
+        let most = naps + common::scaled(100_000, 20_000);
+        while NAPS.load(SeqCst) < most && turns < 1_000 {
+            rt::yield_now();
+            turns += 1;
+        }
+        let naps = NAPS.load(SeqCst) - naps;
+        DONE.store(true, SeqCst);
+        wg.wait();
+        (turns, naps)
+    });
+    println!("{turns} turns beside {naps} naps");
+    assert!(turns * 20 > naps, "{turns} turns beside {naps} naps");
 }
 
 #[test]

@@ -20,6 +20,7 @@ programs! {
     locks_in_turn,
     locks_again,
     waits_for_long,
+    loses_its_processor_to_a_change,
 }
 
 /// What was logged for us: level and text.
@@ -153,6 +154,38 @@ fn hogs_are_reported_once() {
         ended.expect("for so long", stalls.iter().all(|s| s.1 >= 100_000_000 && s.2 != 0));
         ended.expect("different goroutines", stalls[0].0 != stalls[1].0);
         std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// GOMAXPROCS goes down, and with it the processor of one that is in a loop, before sysmon has seen anything wrong.
+fn loses_its_processor_to_a_change() {
+    listen();
+    rt::Config::new().gomaxprocs(2).run(|| {
+        static ROUNDS: AtomicUsize = AtomicUsize::new(0);
+        for round in 1..=5 {
+            assert_eq!(rt::set_gomaxprocs(2), if round == 1 { 2 } else { 1 });
+            let spinner = start("spinner", || {
+                ROUNDS.fetch_add(1, SeqCst);
+                busy(Duration::from_millis(400));
+                black_box(());
+            });
+            while ROUNDS.load(SeqCst) != round {
+                rt::yield_now();
+            }
+            rt::set_gomaxprocs(1);
+            spinner.join().unwrap();
+            let reports = || rt::metrics::get("/gort/watchdog/reports:reports").unwrap().as_u64().unwrap();
+            wait_for("it is reported", || reports() >= round as u64);
+        }
+        // A machine that is busy may report one when it has ended, and has no name any more.
+        wait_for("it is named", || count(&["\"spinner\" has not called", "common::busy"]) > 0);
+    });
+}
+
+#[test]
+fn who_loses_his_processor_to_a_change_is_reported() {
+    for border in ["membarrier", "fence"] {
+        program("loses_its_processor_to_a_change", &[("RT_BORDER", border)]).expect_code(0);
     }
 }
 

@@ -81,6 +81,16 @@ pub fn light() {
     fence(Ordering::SeqCst);
 }
 
+/// As [`light`], for a caller that keeps the kind with its data. It MUST have asked for it, at whatever time: a fence too many does no harm.
+#[inline(always)]
+pub fn light_as(kind: Kind) {
+    match kind {
+        // ORDER: as in light().
+        Kind::Membarrier => std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst),
+        Kind::Fence => fence(Ordering::SeqCst),
+    }
+}
+
 /// The slow side's half: between its store and its load.
 pub fn heavy() {
     // ORDER: SeqCst; pairs with light(). The fence is kept beside membarrier for this thread's own store-load pair.

@@ -29,7 +29,7 @@ use crate::chan::error::{RecvError, SendError};
 use crate::prim::spin::RawLock;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::owner::Owner;
-use crate::sched::park::Caller;
+use crate::sched::park::{Caller, Turn};
 use crate::sync::waiter::{Node, Nodes, Waiter};
 
 /// Outcomes of a wait.
@@ -258,7 +258,7 @@ impl<T> Chan<T> {
         match self.locked_by(&self.peers.sender, |c| c.send(value)) {
             Sent::Done(None) => Ok(()),
             Sent::Done(Some(w)) => {
-                Caller::wake_from_here(w);
+                Caller::wake_from_here(w, Turn::Next);
                 Ok(())
             }
             Sent::Closed(v) => Err(SendError(v)),
@@ -314,7 +314,7 @@ impl<T> Chan<T> {
         match self.locked_by(&self.peers.receiver, Inner::receive) {
             Received::Done(v, None) => Ok(v),
             Received::Done(v, Some(w)) => {
-                Caller::wake_from_here(w);
+                Caller::wake_from_here(w, Turn::Next);
                 Ok(v)
             }
             Received::Closed => Err(RecvError),

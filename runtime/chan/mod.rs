@@ -29,7 +29,7 @@ pub use iter::{IntoIter, Iter, TryIter};
 pub use select::hidden;
 pub use select::{Select, Selected};
 
-use crate::sched::park::Caller;
+use crate::sched::park::{Caller, Turn};
 use crate::time;
 pub(crate) use core::{Chan, Feeder, Peers};
 use core::{Failed, Inner, Received, Sent};
@@ -102,7 +102,7 @@ impl<T> Sender<T> {
             Sent::Done(waiter) => {
                 self.chan.peers.sender.set();
                 if let Some(w) = waiter {
-                    Caller::wake_from_here(w);
+                    Caller::wake_from_here(w, Turn::Next);
                 }
                 Ok(())
             }
@@ -170,7 +170,7 @@ impl<T> Receiver<T> {
             Received::Done(v, waiter) => {
                 self.chan.peers.receiver.set();
                 if let Some(w) = waiter {
-                    Caller::wake_from_here(w);
+                    Caller::wake_from_here(w, Turn::Next);
                 }
                 Ok(v)
             }

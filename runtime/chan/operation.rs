@@ -26,7 +26,7 @@ use crate::chan::core::{CLOSED, Chan, DONE, Received, Sent};
 use crate::chan::error::{RecvError, SendError};
 use crate::chan::{Receiver, Sender};
 use crate::sched::g::{Kind, Wait};
-use crate::sched::park::Caller;
+use crate::sched::park::{Caller, Turn};
 use crate::sync::race::TIME_UP;
 use crate::sync::waiter::{Ending, Node, Waiter};
 
@@ -369,7 +369,7 @@ pub(crate) fn choose(cases: &[Case<'_>], until: Until, biased: bool) -> Option<u
         };
         if let Some((i, waiter)) = done {
             if let Some(w) = waiter {
-                Caller::wake_from_here(w);
+                Caller::wake_from_here(w, Turn::Next);
             }
             return Some(i);
         }

@@ -474,7 +474,7 @@ struct Baton {
 impl Drop for Baton {
     fn drop(&mut self) {
         if let Some(waiter) = self.end.take_first(self.slot) {
-            Caller::wake_from_here(waiter);
+            Caller::wake_from_here(waiter, Turn::Next);
         }
     }
 }

@@ -43,6 +43,8 @@ const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
 pub(crate) struct Border {
     state: AtomicU32,
     req: AtomicU32,
+    /// The kind of barrier in force, beside the words it stands between.
+    barrier: barrier::Kind,
     /// Requests made so far (B3).
     requests: AtomicU32,
 }
@@ -62,7 +64,12 @@ pub(crate) enum Answer {
 impl Border {
     /// A border whose M is inside: an M is born in the runtime.
     pub(crate) fn new() -> Border {
-        Border { state: AtomicU32::new(1), req: AtomicU32::new(NOTHING), requests: AtomicU32::new(0) }
+        Border {
+            state: AtomicU32::new(1),
+            req: AtomicU32::new(NOTHING),
+            barrier: barrier::kind(),
+            requests: AtomicU32::new(0),
+        }
     }
 
     /// Enters the runtime; true if somebody asked, and then [`Border::answer`] MUST follow at once.
@@ -74,7 +81,7 @@ impl Border {
         self.state.store(s.wrapping_add(1), Ordering::Relaxed);
         chaos::window();
         // ORDER: pairs with the heavy fence in visit(): store `state`, then load `req` (B2).
-        barrier::light();
+        barrier::light_as(self.barrier);
         // ORDER: Acquire; pairs with the Release in Visit::end(): a visit that has come and gone unseen has changed things.
         self.req.load(Ordering::Acquire) != NOTHING
     }

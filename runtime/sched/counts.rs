@@ -102,18 +102,20 @@ impl Sampler {
     /// Whether this one is.
     #[inline]
     fn take(&self) -> bool {
-        match self.left.get() {
-            0 => {
-                let mut rng = self.rng.replace(Rng::new(0));
-                self.left.set(SAMPLE_MEAN / 2 + rng.below(SAMPLE_MEAN as usize) as u32 - 1);
-                self.rng.set(rng);
-                true
-            }
-            left => {
-                self.left.set(left - 1);
-                false
-            }
+        let left = self.left.get();
+        if left == 0 {
+            self.choose();
+            return true;
         }
+        self.left.set(left - 1);
+        false
+    }
+
+    #[cold]
+    fn choose(&self) {
+        let mut rng = self.rng.replace(Rng::new(0));
+        self.left.set(SAMPLE_MEAN / 2 + rng.below(SAMPLE_MEAN as usize) as u32 - 1);
+        self.rng.set(rng);
     }
 }
 

@@ -1,8 +1,9 @@
 //! The search for the next goroutine, and what an M does when there is none.
 //!
 //! The order, one step per line in [`find`]: every 61st time the global queue first, so that two goroutines that keep
-//! readying each other cannot starve it; due timers; the next slot; the own queue; a share of the global queue; the network; others' queues, in
-//! random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
+//! readying each other cannot starve it; due timers, every eighth time and when there is nothing else; the next slot; the own queue,
+//! and those that were due (P5), which every eighth time come before the next slot; a share of the global queue; the network; others'
+//! queues, in random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
 //! more (I2), and the M sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -21,12 +22,10 @@ use crate::sched::life::{self, world_runs};
 use crate::sched::m::{M, Own};
 use crate::sched::network::{self, Brought};
 use crate::sched::p::{HeldP, P};
-use crate::sched::park::{Caller, Inside, make_ready};
-use crate::sched::state::Status;
+use crate::sched::park::{Caller, Inside, make_ready, ready_due_from_outside};
 use crate::sched::timer::Due;
 use crate::sched::wake::{learn, wake_claimed, wake_searcher};
 use crate::sched::world;
-use crate::sync::waiter::Waiter;
 use crate::time;
 
 /// A goroutine to run, and whether it begins a new time slice.
@@ -108,7 +107,7 @@ pub(crate) fn find(m: &'static M) -> Found {
 #[inline]
 fn announce(m: &'static M, found: Found) -> Found {
     let g = found.0;
-    if g.state.status() == Status::Idle {
+    if g.state.is_idle() {
         let guard = m.slot.acquire_if_on();
         if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
             let o = g.origin.get().expect("a new goroutine has an origin");
@@ -137,6 +136,13 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     }
     if tick.is_multiple_of(8) {
         run_timers_of_away_ps(m);
+        SCHED.global.take_due(p, SCHED.gomaxprocs());
+        // Not even those that hand something to each other for a whole slice are in the way of one that is due.
+        if p.has_due()
+            && let Some(g) = p.take_front()
+        {
+            return Some((g, true));
+        }
     }
     if tick.is_multiple_of(NETWORK_EVERY) && network::is_used() {
         network::look_now_and_then(m);
@@ -270,15 +276,9 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
     from.timers.take_due(now, &mut due);
     let p = m.must_p();
     let many = due.gs.len() > 1 || p.has_own_work();
-    let alone = due.gs.len() == 1;
     while let Some(g) = due.gs.pop_front() {
         make_ready(m, g);
-        // One that is due by itself is on time rather than fair to the queue; of many, none is before the others.
-        if alone {
-            p.put_next(g);
-        } else {
-            p.put_back(g);
-        }
+        p.put_due(g);
     }
     if many {
         wake_searcher();
@@ -299,7 +299,7 @@ pub(crate) fn run_timers_from_outside(slot: &'static Slot, now: u64) {
         let mut due = Due::default();
         p.timers.take_due(now, &mut due);
         while let Some(g) = due.gs.pop_front() {
-            caller.wake(Waiter::Goroutine(g));
+            ready_due_from_outside(slot, g);
         }
         for alarm in due.alarms {
             fired = true;

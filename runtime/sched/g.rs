@@ -28,6 +28,7 @@ use crate::sched::state::StateWord;
 use crate::sched::task::{self, RawTask};
 use crate::stack::Class;
 use crate::stack::header::StackRef;
+use crate::sync::rw_lock;
 
 /// What kind of thing a goroutine waits for, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub(crate) enum Kind {
     Select,
     Mutex,
     RwLock,
+    /// As [`Kind::RwLock`], of the writer that has only readers before it, who have no names.
+    RwLockReaders,
     Condvar,
     Once,
     Semaphore,
@@ -61,6 +64,7 @@ impl Kind {
     pub(crate) fn owner_offset(self) -> Option<usize> {
         match self {
             Kind::Mutex => Some(0),
+            Kind::RwLock => Some(rw_lock::OWNER_OFFSET),
             Kind::GoroutineEnd => Some(task::RUNNER_OFFSET),
             _ => None,
         }
@@ -72,7 +76,7 @@ impl Kind {
             Kind::Channel => "channel",
             Kind::Select => "channels",
             Kind::Mutex => "mutex",
-            Kind::RwLock => "read-write lock",
+            Kind::RwLock | Kind::RwLockReaders => "read-write lock",
             Kind::Condvar => "condition variable",
             Kind::Once => "once",
             Kind::Semaphore => "semaphore",
@@ -179,6 +183,7 @@ impl Marks {
         self.0.load(Ordering::Relaxed) == 0
     }
 
+    #[inline]
     fn set(&self, mark: u8, to: bool) {
         let marks = self.0.load(Ordering::Relaxed) & !mark | if to { mark } else { 0 };
         self.0.store(marks, Ordering::Relaxed);
@@ -198,6 +203,7 @@ impl Marks {
         self.0.load(Ordering::Relaxed) & Marks::SYSTEM != 0
     }
 
+    #[inline]
     pub(crate) fn set_system(&self, to: bool) {
         self.set(Marks::SYSTEM, to);
     }

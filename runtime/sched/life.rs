@@ -54,7 +54,8 @@ static STACKLESS_LEN: AtomicUsize = AtomicUsize::new(0);
 /// Runs a goroutine on `m` until it gives the M back. `fresh` begins a new time slice.
 pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
     let p = m.must_p();
-    if !g.marks.is_clear() {
+    let is_plain = g.marks.is_clear();
+    if !is_plain {
         p.counts.runs(g);
         if g.marks.is_wired() {
             return wired::give_back(m, g);
@@ -73,7 +74,7 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
         }
     };
     g.set_m(m);
-    if !g.marks.is_system() {
+    if is_plain || !g.marks.is_system() {
         p.turns.store(p.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
     if fresh {
@@ -98,6 +99,8 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
 }
 
 /// What is left to do when a goroutine has switched back. By now `m` may have no P ([`After::NoP`]).
+// Inlined, so that what the goroutine has left is read where it lies.
+#[inline(always)]
 pub(crate) fn afterwards(m: &'static M, after: After) {
     match after {
         After::Park(c) => {

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
-//!                     <- counts, g, slab, m, p, procs, timer, queue (the nouns)
+//!                     <- counts, block, g, slab, m, run_queue, p, procs, timer, queue (the nouns)
 //!                     <- emit <- park, calls, outside, life, find, network, wake (a goroutine's way)
 //!                     <- world, resize, advance, sysmon, trim, deadlock, cycle, dump, watchdog, quit (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 
 pub(crate) mod advance;
+pub(crate) mod block;
 pub(crate) mod border;
 pub(crate) mod calls;
 pub(crate) mod counts;
@@ -36,6 +37,7 @@ pub(crate) mod quit;
 pub(crate) mod reporter;
 pub(crate) mod resize;
 pub(crate) mod run;
+pub(crate) mod run_queue;
 pub(crate) mod searchers;
 pub(crate) mod slab;
 pub(crate) mod spawn;

@@ -11,6 +11,8 @@
 //! - E2: as long as there are sockets and an M is idle, one is in the poller. The seat's protocol (see [`crate::sched::Seat`]) sees to
 //!   it for Ms that go to sleep; whoever leaves the poller, or gives a P to the idle list without going to sleep, looks whether
 //!   anybody is there ([`crate::sched::find::poller_is_watched`]).
+//! - E5: they queue with those that were due (P5 in p.rs): what comes from outside does not wait behind all that the program has to do, and
+//!   does not starve it.
 //! - E4: between an event and the readying nobody sees that somebody waits. So who carries what an event brings is counted from before the
 //!   slot is told until after the readying: for the deadlock report, which looks at the slots, then at this count, then at the queues.
 //! - E3: a goroutine is readied by whoever took its node off the list of its end of the socket, under that list's lock (K1).
@@ -197,7 +199,7 @@ impl Brought {
         let more = self.gs.len() > 1 || p.has_own_work();
         while let Some(g) = self.gs.pop_front() {
             make_ready(m, g);
-            p.put_back(g);
+            p.put_due(g);
         }
         if more {
             wake_searcher();
@@ -223,7 +225,7 @@ impl Brought {
             drop(guard);
             ready.push_back(g);
         }
-        SCHED.global.push_readied(&mut ready);
+        SCHED.global.push_all_due(&mut ready);
         wake_searcher();
     }
 }

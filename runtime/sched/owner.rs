@@ -19,7 +19,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::prim::tls;
+use crate::prim::{barrier, tls};
 use crate::sched::g::{G, Kind};
 use crate::sched::state::Status;
 use crate::stack::header::current_g;
@@ -116,9 +116,14 @@ static CONTENDED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn about_to_wait(g: &G, kind: Kind) {
     let is_held = kind.owner_offset().is_some();
     g.waits_for_held.store(is_held, Ordering::Relaxed);
-    // Read first: the line stays with everybody.
-    if is_held && !CONTENDED.load(Ordering::Relaxed) {
-        CONTENDED.store(true, Ordering::Relaxed);
+    if is_held {
+        // ORDER: pairs with the heavy fence in forget_contention(): either the look that follows it sees that `g` waits, or this sees that
+        // it is to be said again.
+        barrier::light();
+        // Read first: the line stays with everybody.
+        if !CONTENDED.load(Ordering::Relaxed) {
+            CONTENDED.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -127,9 +132,11 @@ pub(crate) fn is_contended() -> bool {
     CONTENDED.load(Ordering::Relaxed)
 }
 
-/// A look over all goroutines begins: whoever begins to wait from now on says so again.
+/// A look over all goroutines begins: whoever begins to wait from now on says so again, or is seen.
 pub(crate) fn forget_contention() {
     CONTENDED.store(false, Ordering::Relaxed);
+    // ORDER: pairs with about_to_wait().
+    barrier::heavy();
 }
 
 /// A look over all goroutines has found some that wait.

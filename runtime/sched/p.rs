@@ -6,25 +6,29 @@
 //! - P4: with many in the queue, the owner takes a few out ahead of their turn, in order, so that the cache can load what their
 //!   switch will touch: with a thousand goroutines that take turns, waiting for that is most of a switch. Thieves do not see
 //!   these few; they have the many. The P takes them along when it is handed on.
+//! - P5: goroutines that have slept until they were due, or were readied by the network, have a queue of their own, `due`, so that they need not wait behind all that queue
+//!   already: as long as there are any, [`DUE_SHARE`] of them are taken for each one of the other queue, which gets its turn all the same.
+//!   The rest is as with the other queue: the owner puts and takes, thieves steal. `has_due` is set before a goroutine is put there, and
+//!   cleared by the owner when it finds nothing more, so where it is not set nobody need look; others may find it set for nothing.
 //! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
 //!   microseconds first: the owner is about to run it.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crossbeam_deque::{Steal, Stealer, Worker};
 use crossbeam_utils::CachePadded;
 use tracer::record::ResourceState;
 
 use crate::prim::chaos;
 use crate::prim::prefetch::prefetch;
 use crate::sched::SCHED;
+use crate::sched::block::{BLOCKS, Block};
 use crate::sched::counts::Counts;
 use crate::sched::g::{G, GList};
 use crate::sched::life;
 use crate::sched::m::M;
+use crate::sched::run_queue::RunQueue;
 use crate::sched::slab::{ID_BLOCK, SLAB};
-use crate::sched::task::Block;
 use crate::sched::timer::Timers;
 use crate::stack::Class;
 use crate::stack::arena::ARENA;
@@ -36,8 +40,11 @@ const FREE_MAX: usize = 64;
 const AHEAD: usize = 3;
 /// From how many in the queue on.
 const AHEAD_FROM: usize = 16;
-/// Blocks of memory for tasks that a P keeps for itself: 128 KiB.
-const BLOCKS_MAX: usize = 1024;
+/// How many that were due are taken for each one that queues (P5). Much more than half, since a crowd that goes to sleep one after the
+/// other is due at the rate at which it does so.
+const DUE_SHARE: u32 = 7;
+/// Blocks of memory for tasks that a P keeps for itself.
+const BLOCKS_MAX: usize = 128;
 /// Warm stacks that a P keeps for itself.
 const STACKS_MAX: usize = 32;
 
@@ -47,8 +54,12 @@ pub(crate) struct P {
     pub(crate) trace: ResourceState,
     m: CachePadded<AtomicPtr<M>>,
     run_next: CachePadded<AtomicPtr<G>>,
-    deque: Worker<&'static G>,
-    stealer: Stealer<&'static G>,
+    queue: RunQueue,
+    /// Goroutines that were due (P5).
+    due: RunQueue,
+    has_due: AtomicBool,
+    /// How many of those were taken since one of the other queue was.
+    due_taken: Cell<u32>,
     /// The first of the queue, taken out ahead of their turn (P4).
     ahead: [Cell<Option<&'static G>>; AHEAD],
     ahead_len: AtomicU32,
@@ -85,7 +96,7 @@ pub(crate) struct Seen {
     pub(crate) reported: Cell<bool>,
 }
 
-// SAFETY: the cells follow P2, `seen` belongs to one thread, and the deque's worker half follows P2 as well.
+// SAFETY: the cells follow P2, and `seen` belongs to one thread.
 unsafe impl Sync for P {}
 // SAFETY: as above; nothing is tied to the thread that made it.
 unsafe impl Send for P {}
@@ -119,15 +130,15 @@ impl Drop for HeldP {
 
 impl P {
     pub(crate) fn new(id: u32) -> P {
-        let deque = Worker::new_fifo();
-        let stealer = deque.stealer();
         P {
             id,
             trace: ResourceState::new(),
             m: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
             run_next: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
-            deque,
-            stealer,
+            queue: RunQueue::new(),
+            due: RunQueue::new(),
+            has_due: AtomicBool::new(false),
+            due_taken: Cell::new(0),
             ahead: Default::default(),
             ahead_len: AtomicU32::new(0),
             slices: AtomicU32::new(0),
@@ -156,7 +167,7 @@ impl P {
         self.m.store(m, Ordering::Release);
     }
 
-    /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there is more to run than `g`.
+    /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there was somebody.
     #[inline]
     pub(crate) fn put_next(&self, g: &'static G) -> bool {
         self.counts.runnable(g);
@@ -165,24 +176,42 @@ impl P {
         // SAFETY: null or a G, which is never freed.
         match unsafe { old.as_ref() } {
             Some(old) => {
-                self.deque.push(old);
+                self.queue.push(old);
                 true
             }
-            None => !self.deque.is_empty(),
+            None => false,
         }
+    }
+
+    /// Whether somebody queues, for its holder (P2).
+    #[inline]
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.queue.is_empty_to_owner()
     }
 
     /// Puts `g` at the queue's end.
     #[inline]
     pub(crate) fn put_back(&self, g: &'static G) {
         self.counts.runnable(g);
-        self.deque.push(g);
+        self.queue.push(g);
+    }
+
+    /// Puts `g`, which was due, at the end of those that were (P5).
+    pub(crate) fn put_due(&self, g: &'static G) {
+        self.counts.runnable(g);
+        self.take_over_due(g);
+    }
+
+    /// As [`P::put_due`], of one that comes from another queue.
+    pub(crate) fn take_over_due(&self, g: &'static G) {
+        self.has_due.store(true, Ordering::Relaxed);
+        self.due.push(g);
     }
 
     /// Puts `g`, which comes from another queue, at the end of this one.
     #[inline]
     pub(crate) fn take_over(&self, g: &'static G) {
-        self.deque.push(g);
+        self.queue.push(g);
     }
 
     #[inline]
@@ -194,26 +223,69 @@ impl P {
         unsafe { self.run_next.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
     }
 
-    /// Takes the first of the queue. The caller holds the P (P2).
+    /// Whether some that were due may wait here (P5). Asked by the holder (P2).
+    #[inline]
+    pub(crate) fn has_due(&self) -> bool {
+        self.has_due.load(Ordering::Relaxed)
+    }
+
+    /// Takes the first of those that were due, should there be any (P5). The caller holds the P (P2).
+    #[inline]
+    pub(crate) fn take_due(&self) -> Option<&'static G> {
+        if !self.has_due() {
+            return None;
+        }
+        let g = self.due.pop();
+        if g.is_none() {
+            self.has_due.store(false, Ordering::Relaxed);
+        }
+        g
+    }
+
+    /// Takes the first that queues: of those that were due, or of the others (P5). The caller holds the P (P2).
     #[inline]
     pub(crate) fn take_front(&self) -> Option<&'static G> {
         let n = self.ahead_len.load(Ordering::Relaxed);
-        if n == 0 && self.deque.len() < AHEAD_FROM {
-            return self.deque.pop();
+        if n == 0 && !self.has_many() {
+            return self.take_queued();
         }
         self.take_ahead(n as usize)
+    }
+
+    /// Whether so many queue that some are taken out ahead of their turn (P4).
+    #[inline]
+    fn has_many(&self) -> bool {
+        self.queue.shared_len() >= AHEAD_FROM || self.has_due() && self.due.shared_len() >= AHEAD_FROM
+    }
+
+    #[inline]
+    fn take_queued(&self) -> Option<&'static G> {
+        if !self.has_due() { self.queue.pop() } else { self.take_by_share() }
+    }
+
+    /// The first of the one queue or of the other (P5).
+    fn take_by_share(&self) -> Option<&'static G> {
+        let taken = self.due_taken.get();
+        if taken < DUE_SHARE
+            && let Some(g) = self.take_due()
+        {
+            self.due_taken.set(taken + 1);
+            return Some(g);
+        }
+        self.due_taken.set(0);
+        self.queue.pop().or_else(|| self.take_due())
     }
 
     /// The first of those that were taken out of the queue ahead of their turn (P4), and asks the cache for what the next
     /// ones will touch.
     fn take_ahead(&self, n: usize) -> Option<&'static G> {
-        let first = if n == 0 { self.deque.pop() } else { self.ahead[0].get() };
+        let first = if n == 0 { self.take_queued() } else { self.ahead[0].get() };
         for i in 1..n {
             self.ahead[i - 1].set(self.ahead[i].get());
         }
         let mut n = n.saturating_sub(1);
-        while n < AHEAD && self.deque.len() >= AHEAD_FROM {
-            let Some(g) = self.deque.pop() else { break };
+        while n < AHEAD && self.has_many() {
+            let Some(g) = self.take_queued() else { break };
             prefetch(g);
             self.ahead[n].set(Some(g));
             n += 1;
@@ -236,7 +308,8 @@ impl P {
     /// Whether there is something to run here. Anybody may ask.
     pub(crate) fn has_work(&self) -> bool {
         !self.run_next.load(Ordering::Acquire).is_null()
-            || !self.stealer.is_empty()
+            || !self.queue.is_empty()
+            || self.has_due.load(Ordering::Relaxed) && !self.due.is_empty()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
@@ -244,25 +317,27 @@ impl P {
     #[inline]
     pub(crate) fn has_own_work(&self) -> bool {
         !self.run_next.load(Ordering::Relaxed).is_null()
-            || !self.deque.is_empty()
+            || !self.queue.is_empty_to_owner()
+            || self.has_due() && !self.due.is_empty_to_owner()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
 
     /// Goroutines that wait here, roughly. Anybody may ask.
     pub(crate) fn queued(&self) -> usize {
         let next = !self.run_next.load(Ordering::Relaxed).is_null();
-        self.stealer.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
+        self.queue.len() + self.due.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
     }
 
-    /// Steals half of `victim`'s queue into this one's; gives one to run and how many more came.
+    /// Steals half of what queues with `victim`, those that were due before the others; gives one to run and how many more came. The
+    /// caller holds this P (P2).
     pub(crate) fn steal_from(&self, victim: &P) -> Option<(&'static G, usize)> {
-        loop {
-            match victim.stealer.steal_batch_and_pop(&self.deque) {
-                Steal::Success(g) => return Some((g, self.deque.len())),
-                Steal::Empty => return None,
-                Steal::Retry => std::hint::spin_loop(),
+        if victim.has_due.load(Ordering::Relaxed) {
+            self.has_due.store(true, Ordering::Relaxed);
+            if let Some(stolen) = self.due.steal_from(&victim.due) {
+                return Some(stolen);
             }
         }
+        self.queue.steal_from(&victim.queue)
     }
 
     /// Steals `victim`'s next goroutine if it stays there for a few microseconds (P3).
@@ -332,11 +407,12 @@ impl P {
         ARENA.take_quietly(class)
     }
 
-    /// Memory for a small task, if there is some. The caller holds the P (P2).
+    /// Memory for a small task. The caller holds the P (P2).
     #[inline]
-    pub(crate) fn take_block(&self) -> Option<Block> {
+    pub(crate) fn take_block(&self) -> Block {
         // SAFETY: P2.
-        unsafe { &mut *self.blocks.get() }.pop()
+        let blocks = unsafe { &mut *self.blocks.get() };
+        blocks.pop().unwrap_or_else(|| more_blocks(blocks))
     }
 
     /// Keeps the memory of a task that is no more. The caller holds the P (P2).
@@ -344,11 +420,10 @@ impl P {
     pub(crate) fn put_block(&self, block: Block) {
         // SAFETY: P2.
         let blocks = unsafe { &mut *self.blocks.get() };
-        if blocks.len() < BLOCKS_MAX {
-            blocks.push(block);
-        } else {
-            block.free();
+        if blocks.len() == BLOCKS_MAX {
+            BLOCKS.put(blocks.drain(BLOCKS_MAX / 2..));
         }
+        blocks.push(block);
     }
 
     /// Takes back a stack. The caller holds the P (P2).
@@ -375,9 +450,8 @@ impl P {
         // SAFETY: P2; no other reference to the cell lives.
         SLAB.put(unsafe { &mut *self.free.get() });
         life::give_stacks(self);
-        while let Some(block) = self.take_block() {
-            block.free();
-        }
+        // SAFETY: P2; no other reference to the cell lives.
+        BLOCKS.put(unsafe { &mut *self.blocks.get() }.drain(..));
     }
 
     /// Gives the cached stacks to everybody; answers how many. The caller holds the P (P2).
@@ -389,5 +463,86 @@ impl P {
             ARENA.put(s);
         }
         n
+    }
+}
+
+/// Fetches some blocks, the lowest of which is the first to be used.
+#[cold]
+fn more_blocks(blocks: &mut Vec<Block>) -> Block {
+    BLOCKS.take(BLOCKS_MAX / 2, |block| blocks.push(block));
+    blocks.reverse();
+    blocks.pop().expect("one at least")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gs(ids: std::ops::Range<u64>) -> impl Iterator<Item = &'static G> {
+        ids.map(|id| {
+            // SAFETY: all zeros is a dead goroutine (N5).
+            let g: &'static G = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
+            g.recycle(id);
+            g
+        })
+    }
+
+    fn ids(p: &P, n: usize) -> Vec<u64> {
+        std::iter::from_fn(|| p.take_front()).take(n).map(|g| g.id()).collect()
+    }
+
+    /// P5: neither queue waits for the end of the other, and each keeps its order.
+    #[test]
+    fn those_that_were_due_get_most_of_the_turns() {
+        for n in [5, 200] {
+            let p = P::new(0);
+            gs(1..n + 1).for_each(|g| p.put_back(g));
+            gs(1001..1001 + n).for_each(|g| p.put_due(g));
+            assert_eq!(p.queued() as u64, 2 * n);
+            let first = ids(&p, 2);
+            // No more than those that were taken ahead (P4) come before.
+            assert_eq!(first, [1001, 1002]);
+            let all: Vec<u64> = first.into_iter().chain(ids(&p, usize::MAX)).collect();
+            assert_eq!(all.len() as u64, 2 * n);
+            assert!(!p.has_work() && !p.has_own_work() && p.queued() == 0 && !p.has_due());
+            let (due, others): (Vec<u64>, Vec<u64>) = all.iter().partition(|&&id| id > 1000);
+            assert!(due.is_sorted() && others.is_sorted());
+            let last_due = all.iter().rposition(|&id| id > 1000).unwrap() as u64;
+            let others_before = last_due + 1 - n;
+            assert_eq!(others_before, (n - 1) / u64::from(DUE_SHARE));
+        }
+    }
+
+    /// P4, P5: who comes while some were taken ahead of their turn waits for no more than those.
+    #[test]
+    fn one_that_was_due_passes_a_long_queue() {
+        let p = P::new(0);
+        gs(1..100).for_each(|g| p.put_back(g));
+        assert_eq!(ids(&p, 1), [1]);
+        gs(1001..1002).for_each(|g| p.put_due(g));
+        let place = ids(&p, usize::MAX).iter().position(|&id| id == 1001).unwrap();
+        assert!(place <= AHEAD, "it came after {place}");
+    }
+
+    /// What was due is seen and found by others, before the rest, and is still that in the thief's hands.
+    #[test]
+    fn thieves_find_those_that_were_due() {
+        let (thief, victim) = (P::new(0), P::new(1));
+        assert!(thief.steal_from(&victim).is_none());
+        gs(1..5).for_each(|g| victim.put_back(g));
+        gs(1001..1005).for_each(|g| victim.put_due(g));
+        assert!(victim.has_work());
+        let (first, more) = thief.steal_from(&victim).unwrap();
+        assert_eq!((first.id(), more), (1001, 1));
+        gs(2001..2002).for_each(|g| thief.put_back(g));
+        assert!(thief.has_work());
+        assert_eq!(ids(&thief, usize::MAX), [1002, 2001]);
+        let mut rest = Vec::new();
+        while let Some((g, _)) = thief.steal_from(&victim) {
+            rest.push(g.id());
+            rest.extend(ids(&thief, usize::MAX));
+        }
+        assert_eq!(rest, [1003, 1004, 1, 2, 3, 4]);
+        assert!(!victim.has_work() && !thief.has_work());
     }
 }

@@ -18,7 +18,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 
-use tracer::record::{Fixed, Slot};
+use tracer::record::{Fixed, Guard, Slot};
 use tracer::unwind::Regs;
 
 use crate::prim::{chaos, tls};
@@ -146,16 +146,21 @@ impl Inside {
     #[inline]
     pub(crate) fn ready(&self, g: &'static G, turn: Turn) {
         let m = self.m();
-        if let Some(guard) = m.slot.acquire_if_on() {
-            g.state.ready();
-            if let Some(mut w) = guard.writer() {
-                emit::go_unblock(&mut w, Some(m), g, At::on(self.g, Regs::here()));
-            }
-        } else {
-            g.state.ready();
+        match m.slot.acquire_if_on() {
+            None => g.state.ready(),
+            Some(guard) => self.ready_traced(m, g, &guard),
         }
         chaos::window();
         queue::submit(m, g, turn);
+    }
+
+    /// Apart, since what it needs of the stack would be paid for without a trace, too.
+    #[inline(never)]
+    fn ready_traced(&self, m: &'static M, g: &'static G, guard: &Guard<'_>) {
+        g.state.ready();
+        if let Some(mut w) = guard.writer() {
+            emit::go_unblock(&mut w, Some(m), g, At::on(self.g, Regs::here()));
+        }
     }
 }
 
@@ -195,6 +200,8 @@ where
 
 /// Whoever calls into the runtime: a goroutine, which is inside as long as this lives, or a thread. Or the runtime itself, which
 /// wakes and never waits.
+// repr: with a tag of its own it takes one comparison to tell a goroutine, several times in each wait.
+#[repr(u8)]
 pub(crate) enum Caller {
     Goroutine(Inside),
     Thread(Visitor),
@@ -247,15 +254,15 @@ impl Caller {
         }
     }
 
-    /// As [`Caller::wake`], by whoever calls, who is in the runtime for no more than that.
+    /// As [`Caller::wake_in`], by whoever calls, who is in the runtime for no more than that.
     #[inline]
-    pub(crate) fn wake_from_here(waiter: Waiter) {
+    pub(crate) fn wake_from_here(waiter: Waiter, turn: Turn) {
         match Inside::enter() {
             Some(inside) => match waiter {
-                Waiter::Goroutine(g) => inside.ready(g, Turn::Next),
+                Waiter::Goroutine(g) => inside.ready(g, turn),
                 Waiter::Thread(t) => t.wake(),
             },
-            None => Caller::thread().wake(waiter),
+            None => Caller::thread().wake_in(waiter, turn),
         }
     }
 
@@ -424,13 +431,21 @@ pub(crate) fn make_ready(m: &M, g: &'static G) {
 
 /// Readies a goroutine from a thread without a P: it goes to the global queue.
 pub(crate) fn ready_from_outside(slot: &Slot, g: &'static G) {
-    {
-        // The full gate: no stopped world holds this thread still.
-        let guard = slot.acquire();
-        g.state.ready();
-        if let Some(mut w) = guard.writer() {
-            emit::go_unblock(&mut w, None, g, At::nowhere());
-        }
-    }
+    make_ready_from_outside(slot, g);
     queue::submit_global(g);
+}
+
+/// As [`ready_from_outside`], of a goroutine that was due.
+pub(crate) fn ready_due_from_outside(slot: &Slot, g: &'static G) {
+    make_ready_from_outside(slot, g);
+    queue::submit_global_due(g);
+}
+
+fn make_ready_from_outside(slot: &Slot, g: &'static G) {
+    // The full gate: no stopped world holds this thread still.
+    let guard = slot.acquire();
+    g.state.ready();
+    if let Some(mut w) = guard.writer() {
+        emit::go_unblock(&mut w, None, g, At::nowhere());
+    }
 }

@@ -7,7 +7,7 @@
 //! - QU3: a second signal before the process has ended means that something hangs: it has the default meaning again,
 //!   and ends the process with a core dump if the system makes those.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tracer::unwind::Regs;
@@ -49,6 +49,7 @@ const WANTED: u32 = 1;
 const BUSY: u32 = 2;
 
 static WISH: AtomicU32 = AtomicU32::new(NOTHING);
+static THREADS: AtomicUsize = AtomicUsize::new(0);
 static GOES_ON: AtomicU32 = AtomicU32::new(0);
 
 /// Installs the handler (QU1). Once.
@@ -94,9 +95,20 @@ pub(crate) fn look() {
     if WISH.load(Ordering::Relaxed) != WANTED || WISH.swap(BUSY, Ordering::Acquire) != WANTED {
         return;
     }
-    if std::thread::Builder::new().name("gort-sigquit".into()).spawn(dump).is_err() {
+    THREADS.fetch_add(1, Ordering::Relaxed);
+    let life = || {
         dump();
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+        WISH.store(NOTHING, Ordering::Release);
+    };
+    if std::thread::Builder::new().name("gort-sigquit".into()).spawn(life).is_err() {
+        life();
     }
+}
+
+/// How many threads make a dump.
+pub(crate) fn threads() -> usize {
+    THREADS.load(Ordering::Relaxed)
 }
 
 fn dump() {
@@ -105,7 +117,6 @@ fn dump() {
     if GOES_ON.load(Ordering::Relaxed) == 0 {
         finish(EXIT_CODE);
     }
-    WISH.store(NOTHING, Ordering::Release);
 }
 
 /// Ends the process, after the trace has been finished, if that is possible.

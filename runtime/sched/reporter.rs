@@ -60,6 +60,11 @@ pub(crate) fn submit(job: Job) {
     reporter.parker.unpark();
 }
 
+/// How many threads there are here.
+pub(crate) fn threads() -> usize {
+    usize::from(REPORTER.get().is_some())
+}
+
 /// How many threads there are here that sleep and wake nobody (RE1).
 pub(crate) fn sleeping_threads() -> usize {
     REPORTER.get().map_or(0, |r| usize::from(r.state.lock().asleep))

@@ -16,8 +16,9 @@ use crate::sched::g::Place;
 use crate::sched::m::M;
 use crate::sched::p::{HeldP, P};
 use crate::sched::park::Inside;
+use crate::sched::state::Status;
 use crate::sched::world::Stopped;
-use crate::sched::{SCHED, calls, outside};
+use crate::sched::{SCHED, calls, outside, watchdog};
 
 /// Makes GOMAXPROCS `n`.
 pub(crate) fn resize(stopped: &mut Stopped, me: &Inside, n: usize) {
@@ -52,6 +53,9 @@ fn take_one_that_stays(stopped: &mut Stopped, me: &'static M, n: usize) -> HeldP
 fn take(stopped: &mut Stopped, me: &'static M, p: &'static P) -> Option<HeldP> {
     let Some(m) = p.m() else { return SCHED.take_this_idle_p(p) };
     if let Some(visit) = stopped.visit_of(p) {
+        if m.current().is_some_and(|g| g.state.status() != Status::Syscall) {
+            watchdog::lost_p_to_others(m);
+        }
         return Some(outside::take_p(&me.slot, m, visit, Some(Cause::Gomaxprocs)));
     }
     {

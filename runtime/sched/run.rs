@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tracer::barrier;
 use tracer::unwind::Regs;
 
+use crate::sched::block::BLOCKS;
 use crate::sched::deadlock::RUNS;
 use crate::sched::emit::At;
 use crate::sched::find::{find, find_next, start_p};
@@ -289,6 +290,7 @@ fn start(procs: usize, max_threads: usize, quit: Quit) -> Result<(), String> {
     barrier::init();
     ARENA.init().map_err(|e| e.to_string())?;
     SLAB.init().map_err(|e| e.to_string())?;
+    BLOCKS.init().map_err(|e| e.to_string())?;
     overflow::install();
     network::poller().map_err(|e| format!("the event poller: {e}"))?;
     SCHED.init(procs, max_threads);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tracer::record::Start;
 use tracer::unwind::Regs;
 
+use crate::sched::block::Block;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, GList, Origin};
 use crate::sched::labels::LabelSet;
@@ -162,7 +163,7 @@ where
         }
         Caller::Thread(_) => {
             run::start_default();
-            let (raw, handle) = task::new(f, || None);
+            let (raw, handle) = task::new(f, Block::new);
             let id = from_thread(settings, raw, Origin { start, at, creator: 0, stack: None });
             (handle, id)
         }
@@ -173,7 +174,7 @@ where
 
 /// Makes one of the runtime's own goroutines, while the runtime is being started.
 pub(crate) fn system(f: fn()) {
-    let (raw, _) = task::new(f, || None);
+    let (raw, _) = task::new(f, Block::new);
     let settings = Settings { system: true, ..Settings::default() };
     let origin = Origin { start: task::start_of::<fn()>(), at: Location::caller(), creator: 0, stack: None };
     from_thread(settings, raw, origin);

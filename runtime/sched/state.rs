@@ -96,11 +96,18 @@ impl StateWord {
         Status::from_word(self.0.load(Ordering::Acquire))
     }
 
+    /// Whether it is made and not announced, for whoever has taken it off a queue. Nobody scans one that is (see scan()).
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Status::Idle as u32
+    }
+
     /// Whether it is outside in a call, for the goroutine itself.
     #[inline(always)]
     pub(crate) fn is_syscall(&self) -> bool {
         // ORDER: Acquire; pairs with the Release in move_owned(), which may have been a visitor's.
-        self.0.load(Ordering::Acquire) & !SCAN == Status::Syscall as u32
+        // Its own code runs, so it is nothing but that or Running, which nobody scans (W2).
+        self.0.load(Ordering::Acquire) != Status::Running as u32
     }
 
     /// Moves `from` -> `to` where others may scan meanwhile (W3).

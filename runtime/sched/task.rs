@@ -1,4 +1,4 @@
-//! What a goroutine runs and where its result goes: one allocation per goroutine, shared with its [`JoinHandle`].
+//! What a goroutine runs and where its result goes: one piece of memory per goroutine, shared with its [`JoinHandle`].
 //!
 //! - J1: the closure is taken once, by the goroutine. A goroutine that never runs leaks nothing when the process lives on:
 //!   the task is dropped with its last reference.
@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tracer::record::{Fixed, Start};
 
+use crate::sched::block::Block;
 use crate::sched::g::{G, Kind};
 use crate::sched::id::Id;
 use crate::sched::locals;
@@ -40,35 +41,8 @@ struct Task<F, T> {
     stage: UnsafeCell<Stage<F, T>>,
 }
 
-/// The memory of a small task: what Ps keep for the next one. MUST be given to a P or freed.
-#[must_use]
-pub(crate) struct Block(NonNull<u8>);
-
-// SAFETY: memory that nobody uses.
-unsafe impl Send for Block {}
-
-impl Block {
-    const LAYOUT: Layout = match Layout::from_size_align(128, 16) {
-        Ok(layout) => layout,
-        Err(_) => unreachable!(),
-    };
-
-    /// Whether a task of this layout fits into a block.
-    const fn fits(layout: Layout) -> bool {
-        layout.size() <= Block::LAYOUT.size() && layout.align() <= Block::LAYOUT.align()
-    }
-
-    /// Gives it back to the allocator.
-    pub(crate) fn free(self) {
-        // SAFETY: it was allocated with this layout, and nobody uses it.
-        unsafe { dealloc(self.0.as_ptr(), Block::LAYOUT) }
-    }
-}
-
 impl<F, T> Task<F, T> {
     const LAYOUT: Layout = Layout::new::<Task<F, T>>();
-    /// What its memory is allocated as.
-    const MEMORY: Layout = if Block::fits(Self::LAYOUT) { Block::LAYOUT } else { Self::LAYOUT };
 
     /// One of the two lets go; answers whether it was the last one, and so has to call [`Task::end`] (J4).
     fn let_go(this: NonNull<Task<F, T>>) -> bool {
@@ -86,8 +60,14 @@ impl<F, T> Task<F, T> {
         struct Memory<F, T>(NonNull<Task<F, T>>);
         impl<F, T> Drop for Memory<F, T> {
             fn drop(&mut self) {
-                // SAFETY: allocated with this layout by new(); what was in it is dropped, or was given up by a panic.
-                unsafe { dealloc(self.0.cast().as_ptr(), Task::<F, T>::MEMORY) }
+                // SAFETY: made by new(), as a block or with this layout; what was in it is dropped, or was given up by a panic.
+                unsafe {
+                    if Block::fits(Task::<F, T>::LAYOUT) {
+                        Block::of_memory(self.0.cast()).free();
+                    } else {
+                        dealloc(self.0.cast().as_ptr(), Task::<F, T>::LAYOUT);
+                    }
+                }
             }
         }
         let memory = Memory(this);
@@ -95,7 +75,8 @@ impl<F, T> Task<F, T> {
         unsafe { this.drop_in_place() };
         if Block::fits(Self::LAYOUT) {
             std::mem::forget(memory);
-            return Some(Block(this.cast()));
+            // SAFETY: new() made it of a block, and nobody uses it any more.
+            return Some(unsafe { Block::of_memory(this.cast()) });
         }
         None
     }
@@ -140,18 +121,18 @@ pub(crate) fn start_of<F>() -> &'static Start {
     const { &<F as HasStart>::START }
 }
 
-/// Makes the task and both its ends, in a block that `of_p` may have.
-pub(crate) fn new<F, T>(f: F, of_p: impl FnOnce() -> Option<Block>) -> (RawTask, JoinHandle<T>)
+/// Makes the task and both its ends, in `block`, if it fits.
+pub(crate) fn new<F, T>(f: F, block: impl FnOnce() -> Block) -> (RawTask, JoinHandle<T>)
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let memory = Task::<F, T>::MEMORY;
-    let kept = if Block::fits(Task::<F, T>::LAYOUT) { of_p() } else { None };
-    let memory: NonNull<u8> = match kept {
-        Some(block) => block.0,
+    let layout = Task::<F, T>::LAYOUT;
+    let memory: NonNull<u8> = if Block::fits(layout) {
+        block().into_memory()
+    } else {
         // SAFETY: a task is not of size zero.
-        None => NonNull::new(unsafe { alloc(memory) }).unwrap_or_else(|| handle_alloc_error(memory)),
+        NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
     };
     let task: NonNull<Task<F, T>> = memory.cast();
     // SAFETY: the memory is new or nobody's, and large enough.

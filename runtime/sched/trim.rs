@@ -1,4 +1,5 @@
-//! What nothing was done with for a while is given back to the system: stacks, goroutine slots, the allocator's spare memory.
+//! What nothing was done with for a while is given back to the system: stacks, goroutine slots, the memory of tasks, the allocator's
+//! spare memory.
 //!
 //! - R1: nothing of this is in the way of a goroutine, at its begin or at its end. Sysmon does it, at times when all Ps are idle, too.
 //! - R2: an interval goes by before anything is given back, and what was used in it stays: whoever makes a thousand goroutines each
@@ -6,12 +7,13 @@
 //! - R3: it is done in small parts, so that sysmon sees to the Ps meanwhile. No lock is held while the kernel works, but for
 //!   the allocator's own (R4).
 //! - R4: the allocator is asked once after very many goroutines have ended, while all Ps are idle: it locks others out
-//!   for as long as it takes. It keeps what each goroutine had there for a closure and its result.
+//!   for as long as it takes. It keeps what goroutines had there: closures too large for a block, what the program itself allocated.
 
 use std::time::Duration;
 
 use tracer::clock::mono_ns;
 
+use crate::sched::block::BLOCKS;
 use crate::sched::slab::SLAB;
 use crate::sched::sysmon::all_idle;
 use crate::stack::arena::ARENA;
@@ -21,9 +23,9 @@ const INTERVAL_NS: u64 = 1_000_000_000;
 /// How long sysmon may stay at it (R3), and how long it then pauses at most.
 const TURN_NS: u64 = 2_000_000;
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
-/// Stacks and blocks of goroutine slots at a time.
+/// Stacks, and stretches of slots and blocks, at a time.
 const STACKS: usize = 1024;
-const BLOCKS: usize = 256;
+const STRETCHES: usize = 256;
 /// After so many stacks the allocator is asked as well (R4).
 const MANY: usize = 10_000;
 
@@ -55,13 +57,14 @@ impl Trim {
             self.aged_ns = now;
             ARENA.age();
             SLAB.age();
+            BLOCKS.age();
             self.due = true;
         }
         let until = now + TURN_NS;
         while self.due {
             let stacks = ARENA.trim(STACKS);
             self.stacks += stacks;
-            self.due = SLAB.trim(BLOCKS) + stacks != 0;
+            self.due = stacks + SLAB.trim(STRETCHES) + BLOCKS.trim(STRETCHES) != 0;
             if self.due && mono_ns() >= until {
                 return true;
             }

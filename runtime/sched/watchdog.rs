@@ -75,6 +75,16 @@ pub(crate) fn set_limit(limit: Duration) {
     LIMIT_NS.store(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
+/// Ms whose P was taken by somebody else than sysmon while they were in plain code, until sysmon looks after them.
+static LOST: parking_lot::Mutex<Vec<&'static M>> = parking_lot::Mutex::new(Vec::new());
+
+/// The P of `m` was taken in plain code, by somebody else than sysmon.
+pub(crate) fn lost_p_to_others(m: &'static M) {
+    if LIMIT_NS.load(Ordering::Relaxed) != 0 {
+        LOST.lock().push(m);
+    }
+}
+
 /// Sysmon's part.
 pub(crate) struct Watchdog {
     limit_ns: u64,
@@ -140,6 +150,12 @@ impl Watchdog {
     pub(crate) fn look(&mut self, now_ns: u64) {
         if self.limit_ns == 0 {
             return;
+        }
+        for m in std::mem::take(&mut *LOST.lock()) {
+            let crossings = m.border.crossings();
+            if crossings.is_multiple_of(2) && m.p().is_none() {
+                self.lost_p(m, crossings, m.outside.look(crossings, now_ns));
+            }
         }
         let mut away = std::mem::take(&mut self.away);
         away.retain(|a| {
@@ -283,8 +299,13 @@ impl Seeker {
         while self.next < end && follows < FOLLOWS {
             let g = SLAB.get(self.next);
             self.next += 1;
-            if g.waits_for_held.load(Ordering::Relaxed) && g.state.status() == Status::Waiting {
-                self.found = true;
+            if !g.waits_for_held.load(Ordering::Relaxed) {
+                continue;
+            }
+            let status = g.state.status();
+            // One that is on its way to wait has said so already.
+            self.found |= status != Status::Dead;
+            if status == Status::Waiting {
                 follows += 1;
                 new.extend(self.follow(g, before_ns));
             }

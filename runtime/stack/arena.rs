@@ -180,6 +180,7 @@ impl Arena {
     }
 
     /// Whether the last attempt to make a stack failed. Spawning asks first, so that the error reaches somebody.
+    #[inline]
     pub(crate) fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed)
     }

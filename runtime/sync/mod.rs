@@ -31,7 +31,7 @@ mod once;
 mod once_lock;
 pub(crate) mod permits;
 pub(crate) mod race;
-mod rw_lock;
+pub(crate) mod rw_lock;
 pub(crate) mod rw_word;
 mod semaphore;
 mod wait_group;

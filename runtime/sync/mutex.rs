@@ -64,6 +64,9 @@ pub struct Mutex<T: ?Sized> {
     value: UnsafeCell<T>,
 }
 
+/// From the part that is not the value to the owner.
+pub(super) const OWNER_OFFSET: usize = std::mem::offset_of!(Raw, owner);
+
 pub(super) struct Raw {
     word: LockWord,
     owner: Owner,

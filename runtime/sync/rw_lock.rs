@@ -3,6 +3,8 @@
 //! Writers take turns by a [mutex](crate::sync::mutex) of their own, with its bounded waiting; what its holder and the readers
 //! have to settle is in [`crate::sync::rw_word`].
 //!
+//! - W0: who holds the writers' mutex is the lock's owner for those who look (N-1): it writes, or waits for the readers to go. It waits
+//!   with a kind of its own, that has no owner: otherwise it would seem to wait for itself. Readers have no names.
 //! - W1: a writer that waits for readers is the one node of `writer`. The last reader takes it off and so hands it the lock.
 //! - W2: a writer that ends, or leaves for lack of time, lets in all the readers that wait, before it lets go of the writers' mutex. So
 //!   readers wait for one writer at most, however many there are.
@@ -10,10 +12,11 @@
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
+use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
 use crate::prim::spin::RawLock;
@@ -51,6 +54,9 @@ pub struct RwLock<T: ?Sized> {
     raw: Raw,
     value: UnsafeCell<T>,
 }
+
+/// From the lock to its owner (W0).
+pub(crate) const OWNER_OFFSET: usize = offset_of!(Raw, writers) + mutex::OWNER_OFFSET;
 
 struct Raw {
     word: RwWord,
@@ -99,12 +105,13 @@ impl Raw {
         r
     }
 
+    /// N4
     fn address(&self) -> usize {
-        std::ptr::from_ref(self) as usize
+        std::ptr::from_ref(self).expose_provenance()
     }
 
-    fn wait(&self) -> Wait {
-        Wait { reason: Fixed::Sync, kind: Kind::RwLock, object: self.address() }
+    fn wait(&self, kind: Kind) -> Wait {
+        Wait { reason: Fixed::Sync, kind, object: self.address() }
     }
 
     #[inline]
@@ -130,7 +137,11 @@ impl Raw {
         // SAFETY: locked above; unlocked once, by this closure.
         let unlock = || unsafe { self.lock.unlock() };
         let leave = |node: &Node| self.locked(|w| w.readers.remove(node));
-        caller.wait_in(until_ns, self.wait(), enlist, unlock, leave).is_some()
+        caller.wait_in(until_ns, self.wait(Kind::RwLock), enlist, unlock, leave).is_some()
+    }
+
+    fn read_until(&self, until_ns: u64) -> bool {
+        until_ns > mono_ns() && self.read_slow(Some(until_ns))
     }
 
     #[inline]
@@ -161,6 +172,10 @@ impl Raw {
     }
 
     fn write_until(&self, until_ns: u64) -> bool {
+        if until_ns <= mono_ns() {
+            // A writer that is announced keeps readers out, though this one would not wait.
+            return false;
+        }
         let first = self.writers.lock_fast() || self.writers.lock_slow(Some(until_ns), Kind::RwLock, self.address());
         first && (self.word.announce() || self.wait_for_readers(Some(until_ns)))
     }
@@ -199,7 +214,7 @@ impl Raw {
                 self.let_in(w, &mut taken, false);
             });
         };
-        let held = caller.wait_in(until_ns, self.wait(), enlist, unlock, leave).is_some();
+        let held = caller.wait_in(until_ns, self.wait(Kind::RwLockReaders), enlist, unlock, leave).is_some();
         taken.wake_by(&caller, Turn::Last);
         drop(caller);
         if !held {
@@ -285,7 +300,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     fn try_read_until_ns(&self, until_ns: impl FnOnce() -> u64) -> Option<RwLockReadGuard<'_, T>> {
-        if self.raw.try_read() || self.raw.read_slow(Some(until_ns())) {
+        if self.raw.try_read() || self.raw.read_until(until_ns()) {
             return Some(RwLockReadGuard { lock: self, _not_send: PhantomData });
         }
         None
@@ -308,16 +323,16 @@ impl<T: ?Sized> RwLock<T> {
 
     /// Takes the lock for writing, waiting for it for a limited time. New readers wait meanwhile, as for any writer.
     pub fn try_write_for(&self, timeout: Duration) -> Option<RwLockWriteGuard<'_, T>> {
-        self.try_write_until_ns(time::after_ns(timeout))
+        self.try_write_until_ns(|| time::after_ns(timeout))
     }
 
     /// Takes the lock for writing, waiting for it until a point in time. New readers wait meanwhile, as for any writer.
     pub fn try_write_until(&self, deadline: Instant) -> Option<RwLockWriteGuard<'_, T>> {
-        self.try_write_until_ns(time::at_ns(deadline))
+        self.try_write_until_ns(|| time::at_ns(deadline))
     }
 
-    fn try_write_until_ns(&self, until_ns: u64) -> Option<RwLockWriteGuard<'_, T>> {
-        if self.raw.write_until(until_ns) {
+    fn try_write_until_ns(&self, until_ns: impl FnOnce() -> u64) -> Option<RwLockWriteGuard<'_, T>> {
+        if self.raw.try_write() || self.raw.write_until(until_ns()) {
             return Some(RwLockWriteGuard { lock: self, _not_send: PhantomData });
         }
         None

@@ -13,6 +13,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
 use crate::prim::spin::RawLock;
@@ -167,7 +168,12 @@ impl Semaphore {
     }
 
     fn try_take_until(&self, n: usize, until_ns: impl FnOnce() -> u64) -> bool {
-        self.permits.try_take(n) || self.take_slow(n, Some(until_ns()))
+        if self.permits.try_take(n) {
+            return true;
+        }
+        let until_ns = until_ns();
+        // Whoever queues keeps others out, so not without time to wait.
+        until_ns > mono_ns() && self.take_slow(n, Some(until_ns))
     }
 
     #[cold]

@@ -308,9 +308,30 @@ impl WaitList {
     /// for all.
     pub(crate) fn wake_all(&self, turn: Turn) {
         // Q3
-        if self.used.load(Ordering::SeqCst) {
-            self.wake_all_if(turn, || true);
+        if !self.used.load(Ordering::SeqCst) {
+            return;
         }
+        self.lock.lock();
+        // SAFETY: the lock is held.
+        let nodes = unsafe { &mut *self.nodes.get() };
+        let first = nodes.pop_front();
+        if nodes.is_empty() {
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() };
+            // Mostly there is one, or nobody.
+            if let Some(node) = first {
+                Caller::wake_from_here(node.finish(), turn);
+            }
+            return;
+        }
+        let mut taken = Taken::new();
+        if let Some(node) = first {
+            taken.push(node);
+        }
+        taken.take(nodes, usize::MAX);
+        // SAFETY: locked above.
+        unsafe { self.lock.unlock() };
+        taken.wake(turn);
     }
 
     /// Wakes everybody who waits if `done`, which runs under the list's lock: nobody can begin to wait between the two.
