@@ -46,7 +46,8 @@ pub(crate) enum Direction {
 /// What is to be known of a kind of socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// A short read has taken everything there was, except after an event that says otherwise: Linux's TCP.
+    /// A short read has taken everything there was, except after an event that says otherwise, and a short write has filled all the room
+    /// there was: Linux's TCP.
     Drains,
     /// Nothing special.
     Plain,

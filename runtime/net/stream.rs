@@ -49,7 +49,8 @@ impl Handle {
         if buf.is_empty() {
             return self.run_empty(Direction::Write);
         }
-        self.run_simply(Direction::Write, |fd| Ok(rustix::net::send(fd, buf, SEND)?))
+        // A short write has filled the buffer, and the kernel will tell when there is room again.
+        self.run(Direction::Write, |fd| Ok(rustix::net::send(fd, buf, SEND)?), |n| *n < buf.len())
     }
 
     pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -57,9 +58,10 @@ impl Handle {
         if bufs.iter().all(|b| b.is_empty()) {
             return self.run_empty(Direction::Write);
         }
-        self.run_simply(Direction::Write, |fd| {
-            Ok(rustix::net::sendmsg(fd, bufs, &mut SendAncillaryBuffer::default(), SEND)?)
-        })
+        let of = bufs.iter().fold(0usize, |n, b| n.saturating_add(b.len()));
+        let attempt =
+            |fd: BorrowedFd<'_>| Ok(rustix::net::sendmsg(fd, bufs, &mut SendAncillaryBuffer::default(), SEND)?);
+        self.run(Direction::Write, attempt, |n| *n < of)
     }
 }
 
