@@ -1,8 +1,8 @@
 //! A handle to a socket: tries, waits, time limits, and the end.
 //!
 //! - H1: the descriptor's number stays this socket's until the last handle goes, also after [`Handle::close`]. Otherwise somebody who
-//!   is about to use it, or has borrowed it ([`AsFd`]), would meet whatever file got the number next. `close` puts a socket that
-//!   is connected to nothing in its place; the kernel does that in one step.
+//!   is about to use it, or has borrowed it ([`AsFd`]), would meet whatever file got the number next. `close` puts a file in its place
+//!   that is no socket ([`nothing`]); the kernel does that in one step.
 //! - H2: whoever uses the socket holds a handle, if only a borrowed one. So nobody uses it when the last one goes.
 //! - H3: all that ends a wait beside an event (closing, a deadline that moves) is written under the lock of the end's list, or before
 //!   that lock is taken to wake; and whoever is about to wait looks under that lock.
@@ -10,7 +10,8 @@
 //!   without a baton on its way to them, the slot says Waiting.
 //! - H5: a try is a system call that does not block, in plain code; no lock is held, and it is not inside the runtime.
 //!
-//! Rejected: counting the uses of a descriptor to close it with the last one, as Go does. That costs two exchanges a
+//! Rejected: a socket that is connected to nothing in the place of closed ones, which all of them share: somebody could connect it.
+//! And counting the uses of a descriptor to close it with the last one, as Go does. That costs two exchanges a
 //! call, and a `BorrowedFd` is a use that nobody counts.
 
 use std::io;
@@ -24,7 +25,6 @@ use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
 use crate::net::error::{closed, deadline_passed, invalid_timeout, would_block};
-use crate::net::sys;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::network::{self, EVENT_AND_MORE, End, Place, SOCKETS};
 use crate::sched::park::{Caller, Inside, Turn};
@@ -82,7 +82,7 @@ impl Handle {
     }
 
     fn is_closed(&self) -> bool {
-        // ORDER: Acquire; pairs with close(). A try that began before may still find the empty socket, and then looks again.
+        // ORDER: Acquire; pairs with close(). A try that began before may still find what is in the socket's place, and then looks again.
         self.0.data.closed.load(Ordering::Acquire)
     }
 
@@ -119,8 +119,8 @@ impl Handle {
         }
     }
 
-    /// Whether a call that moves no bytes may do so: what a stream answers to empty buffers, without a try.
-    pub(crate) fn run_empty(&self, direction: Direction) -> io::Result<usize> {
+    /// What a stream answers to empty buffers, without a try.
+    pub(crate) fn nothing_to_do(&self, direction: Direction) -> io::Result<usize> {
         self.may_try(self.end(direction).1)?;
         Ok(0)
     }
@@ -149,7 +149,13 @@ impl Handle {
     /// Tries once.
     pub(crate) fn try_now<T>(&self, direction: Direction, attempt: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.may_try(self.end(direction).1)?;
-        attempt().map_err(|e| if self.is_closed() { closed() } else { e })
+        self.ask(attempt)
+    }
+
+    /// A call that has nothing to do with time limits.
+    pub(crate) fn ask<T>(&self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        // After close() it meets what is in the socket's place, and fails.
+        call().map_err(|e| if self.is_closed() { closed() } else { e })
     }
 
     /// Whether calls that cannot go on wait.
@@ -227,7 +233,9 @@ impl Handle {
             return Err(closed());
         }
         if self.0.data.handles.load(Ordering::Acquire) != 1 {
-            return self.fd().try_clone_to_owned();
+            let fd = self.fd().try_clone_to_owned()?;
+            // Or else it may be what close() has put there.
+            return if self.is_closed() { Err(closed()) } else { Ok(fd) };
         }
         // The only one, and it is the caller's: nobody makes another.
         let place = self.0;
@@ -353,14 +361,14 @@ impl Drop for Baton {
     }
 }
 
-/// A socket that is connected to nothing: every use of it fails.
+/// The end of a pipe that nobody writes to: no call for sockets works on it, and so nobody can make something of it.
 fn nothing() -> io::Result<&'static OwnedFd> {
     static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(fd) = NOTHING.get() {
         return Ok(fd);
     }
-    let fd = sys::socket(rustix::net::AddressFamily::UNIX)?;
-    Ok(NOTHING.get_or_init(|| fd))
+    let (reader, _) = io::pipe()?;
+    Ok(NOTHING.get_or_init(|| reader.into()))
 }
 
 /// Puts `with` in the place of `fd`, whose file is closed by it (H1).

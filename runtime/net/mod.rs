@@ -42,6 +42,7 @@
 //!
 //! - `try_clone` gives another handle to the same socket, not another descriptor. Time-outs and deadlines are the socket's.
 //! - `set_nonblocking` makes calls fail with `WouldBlock` instead of waiting; it does not change the descriptor's mode.
+//! - Reading into an empty buffer gives 0 at once, where std's waits until there is something on some systems.
 //! - `into_std` gives a socket that blocks. If there are other handles it is a duplicate, and since both are one socket to the
 //!   system, accepting and receiving datagrams through the others may then block a thread.
 //! - Names are looked up by [`ToSocketAddrs`] of this module.

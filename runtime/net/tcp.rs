@@ -91,7 +91,7 @@ impl TcpStream {
     ///
     /// `NotConnected` when the connection is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.std().peer_addr()
+        self.ask(|s| s.peer_addr())
     }
 
     /// This end's address.
@@ -100,7 +100,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.std().local_addr()
+        self.ask(|s| s.local_addr())
     }
 
     /// Shuts down one direction or both, for all handles. The peer reads the end of the stream after what was sent before; whoever waits here for
@@ -110,7 +110,7 @@ impl TcpStream {
     ///
     /// `NotConnected` when the connection is gone.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.std().shutdown(how)
+        self.ask(|s| s.shutdown(how))
     }
 
     /// Reads without taking: the next read gives the same bytes. Waits for them if there are none.
@@ -128,7 +128,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.std().set_nodelay(nodelay)
+        self.ask(|s| s.set_nodelay(nodelay))
     }
 
     /// What [`TcpStream::set_nodelay`] has set.
@@ -137,7 +137,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.std().nodelay()
+        self.ask(|s| s.nodelay())
     }
 
     /// Over how many routers packets may go (`IP_TTL`).
@@ -146,7 +146,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.std().set_ttl(ttl)
+        self.ask(|s| s.set_ttl(ttl))
     }
 
     /// What [`TcpStream::set_ttl`] has set.
@@ -155,7 +155,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.std().ttl()
+        self.ask(|s| s.ttl())
     }
 }
 
@@ -185,7 +185,7 @@ impl TcpListener {
     ///
     /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.std().local_addr()
+        self.ask(|s| s.local_addr())
     }
 
     /// Waits for a connection and gives it, with the other end's address.
@@ -215,7 +215,7 @@ impl TcpListener {
     ///
     /// The system's.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.std().set_ttl(ttl)
+        self.ask(|s| s.set_ttl(ttl))
     }
 
     /// What [`TcpListener::set_ttl`] has set.
@@ -224,7 +224,7 @@ impl TcpListener {
     ///
     /// The system's.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.std().ttl()
+        self.ask(|s| s.ttl())
     }
 }
 
