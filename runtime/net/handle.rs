@@ -9,6 +9,8 @@
 //! - H4: whoever was woken with [`EVENT_AND_MORE`] wakes the next when it leaves, in whatever way ([`Baton`]). While there are waiters
 //!   without a baton on its way to them, the slot says Waiting.
 //! - H5: a try is a system call that does not block, in plain code; no lock is held, and it is not inside the runtime.
+//! - H6: a call that gives up (its time is over, or it is not to wait) MUST have tried since it began. Otherwise it would miss what was there
+//!   before it, of which the poller has not told yet.
 //!
 //! Rejected: a socket that is connected to nothing in the place of closed ones, which all of them share: somebody could connect it.
 //! And counting the uses of a descriptor to close it with the last one, as Go does. That costs two exchanges a
@@ -102,7 +104,8 @@ impl Handle {
         let mut waits = Waits { handle: self, direction, until_ns: None, baton: None };
         loop {
             let look = slot.look();
-            if look.is_ready() {
+            let tried = look.is_ready();
+            if tried {
                 match attempt(self.fd()) {
                     Ok(value) => {
                         if took_all(&value) {
@@ -115,7 +118,25 @@ impl Handle {
                     Err(e) => return Err(if self.is_closed() { closed() } else { e }),
                 }
             }
-            waits.wait()?;
+            if let Err(in_vain) = waits.wait() {
+                return if tried && !self.waits() { Err(in_vain) } else { self.last_try(attempt, in_vain) };
+            }
+        }
+    }
+
+    /// H6: instead of an error `in_vain` there may be something.
+    #[cold]
+    fn last_try<T>(
+        &self,
+        mut attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
+        in_vain: io::Error,
+    ) -> io::Result<T> {
+        loop {
+            return match self.ask(|| attempt(self.fd())) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(in_vain),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other,
+            };
         }
     }
 
