@@ -197,7 +197,7 @@ fn after_close() {
             assert_eq!(twin.as_raw_fd(), number);
             // The number is open, and nobody else's.
             // SAFETY: asks for a descriptor's flags.
-            assert_ne!(unsafe { libc::fcntl(number, libc::F_GETFD) }, -1);
+            assert_eq!(unsafe { libc::fcntl(number, libc::F_GETFD) }, libc::FD_CLOEXEC);
             let others: Vec<_> = (0..10).map(|_| UnixDatagram::unbound().unwrap()).collect();
             assert!(others.iter().all(|o| o.as_raw_fd() != number));
             let buf = &mut [0; 4];
