@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::sockets::{after, echo, echo_server, is_closed, kind, loopback, round_trip, tcp};
-use common::{Actor, Ended, Rng, count, events, everywhere, program, scaled, seed, traced, wait_for};
+use common::{Actor, Ended, Rng, events, everywhere, program, scaled, seed, traced, wait_for};
 use rt::net::{Closed, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 use rt::sync::WaitGroup;
 use tracer::read::Reader;
@@ -407,22 +407,24 @@ fn deadlines_of_receivers() {
                     r.deadline(Some(at));
                     let (result, when) = wait(&r).join();
                     assert!(result == LATE && when >= at, "{name}, {actor:?}: {result:?}");
-                    // While they wait: set, earlier, later, none, passed.
+                    // While they wait: set, later, earlier, none, passed.
                     r.deadline(None);
                     let two = [wait(&r), wait(&r)];
                     rt::time::sleep(Duration::from_millis(3));
+                    r.deadline(after(60_000));
+                    rt::time::sleep(Duration::from_millis(1));
                     r.deadline(after(600_000));
                     rt::time::sleep(Duration::from_millis(1));
                     let later = Instant::now() + Duration::from_millis(20);
-                    r.deadline(after(5));
                     r.deadline(Some(later));
                     let third = wait(&r);
                     for waiting in two.into_iter().chain([third]) {
                         let (result, when) = waiting.join();
-                        assert!(result == LATE && when >= later, "{name}, {actor:?}: {result:?}, moved later");
+                        assert!(result == LATE && when >= later, "{name}, {actor:?}: {result:?}, moved");
                     }
-                    r.deadline(after(15));
+                    r.deadline(after(600_000));
                     let waiting = wait(&r);
+                    rt::time::sleep(Duration::from_millis(1));
                     r.deadline(None);
                     rt::time::sleep(Duration::from_millis(20));
                     r.deadline(Some(Instant::now()));
@@ -959,6 +961,25 @@ fn waits_for_a_byte(stream: &TcpStream) {
     assert_eq!(std::hint::black_box(n), 1);
 }
 
+/// Looks at the network that a trace tells of, and how many goroutines they made runnable.
+fn looks(trace: &[u8]) -> (usize, usize) {
+    let mut reader = Reader::new(trace).unwrap();
+    let (mut generation, mut looks, mut readied) = (0, 0, 0);
+    while let Some(e) = reader.next() {
+        e.unwrap();
+        if std::mem::replace(&mut generation, reader.generation().number) == generation {
+            continue;
+        }
+        for r in reader.tables().ext_records() {
+            if let Some(Record::Netpoll { events, goroutines, .. }) = r.unwrap().record {
+                assert!(events > 0 && goroutines > 0);
+                (looks, readied) = (looks + 1, readied + goroutines as usize);
+            }
+        }
+    }
+    (looks, readied)
+}
+
 #[test]
 fn a_wait_is_in_the_trace() {
     everywhere("a_wait_is_in_the_trace", || {
@@ -997,23 +1018,9 @@ fn a_wait_is_in_the_trace() {
         });
         assert!(blocked >= WAITS / 2, "{blocked} waits");
         assert_eq!(blocked, unblocked);
-        let mut reader = Reader::new(&trace[..]).unwrap();
-        let (mut generation, mut readied, mut polls) = (0, 0, 0);
-        while let Some(e) = reader.next() {
-            e.unwrap();
-            if std::mem::replace(&mut generation, reader.generation().number) == generation {
-                continue;
-            }
-            for r in reader.tables().ext_records() {
-                if let Some(Record::Netpoll { events, goroutines, .. }) = r.unwrap().record {
-                    assert!(events >= goroutines.min(1));
-                    (readied, polls) = (readied + goroutines, polls + 1);
-                }
-            }
-        }
+        let (polls, readied) = looks(&trace);
         println!("{blocked} waits, {polls} polls with {readied} goroutines");
-        assert!(readied as usize >= blocked, "each was readied by a look that is on record");
-        assert_eq!(count(&trace, Ev::GoBlock) > 0, blocked > 0);
+        assert!(readied >= blocked, "each was readied by a look that is on record");
     });
 }
 
@@ -1023,7 +1030,7 @@ fn busy_processors() {
     if !common::is_child("busy_processors") {
         return common::child_passes("busy_processors", &[("GOMAXPROCS", "4")]);
     }
-    traced("busy", || {
+    let ((), trace) = traced("busy", || {
         let (listener, addr) = echo_server();
         let stop = Arc::new(AtomicBool::new(false));
         let group = WaitGroup::new();
@@ -1049,4 +1056,7 @@ fn busy_processors() {
         took.sort();
         println!("dial and echo beside 4 loops: p50 {:?}, p99 {:?}", took[took.len() / 2], took[took.len() * 99 / 100]);
     });
+    let (looks, readied) = looks(&trace);
+    println!("{looks} looks made {readied} goroutines runnable");
+    assert!(readied > 0, "whoever looks says so, also sysmon");
 }
