@@ -138,13 +138,9 @@ impl Brought {
         }
     }
 
-    fn record(&self, m: &M, slept: bool) {
-        if let Some(guard) = m.slot.acquire_if_on()
-            && let Some(mut w) = guard.writer()
-        {
-            let goroutines = self.gs.len() as u64;
-            w.extension(Record::Netpoll { events: self.events, goroutines, slept: u64::from(slept) });
-        }
+    fn record(&self, w: &mut record::Writer<'_>, slept: bool) {
+        let goroutines = self.gs.len() as u64;
+        w.extension(Record::Netpoll { events: self.events, goroutines, slept: u64::from(slept) });
     }
 
     /// Readies them onto the P of `m`. Its own search comes next.
@@ -152,7 +148,11 @@ impl Brought {
         if self.gs.is_empty() {
             return;
         }
-        self.record(m, slept);
+        if let Some(guard) = m.slot.acquire_if_on()
+            && let Some(mut w) = guard.writer()
+        {
+            self.record(&mut w, slept);
+        }
         let p = m.must_p();
         let more = self.gs.len() > 1 || p.has_own_work();
         while let Some(g) = self.gs.pop_front() {
@@ -168,6 +168,9 @@ impl Brought {
     pub(crate) fn ready_anywhere(mut self, slot: &'static record::Slot, m: Option<&'static M>) {
         if self.gs.is_empty() {
             return;
+        }
+        if let Some(mut w) = slot.acquire().writer() {
+            self.record(&mut w, m.is_some());
         }
         let mut ready = GList::new();
         while let Some(g) = self.gs.pop_front() {
