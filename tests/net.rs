@@ -764,6 +764,93 @@ fn stampede_of_writers() {
     });
 }
 
+// With the rest of the runtime.
+
+/// Goroutines that cannot leave their thread wait for the network, too: locked to it, or unwinding.
+#[test]
+fn waits_that_keep_their_thread() {
+    struct ReadsInDrop(TcpStream, Arc<AtomicUsize>);
+
+    impl Drop for ReadsInDrop {
+        fn drop(&mut self) {
+            let tid = common::gettid();
+            let n = self.0.read(&mut [0; 8]).unwrap();
+            self.1.fetch_add(n, SeqCst);
+            assert!(std::thread::panicking());
+            assert_eq!(common::gettid(), tid);
+        }
+    }
+
+    everywhere("waits_that_keep_their_thread", || {
+        traced("wired", || {
+            let read = Arc::new(AtomicUsize::new(0));
+            let mut far_ends = Vec::new();
+            let all: Vec<_> = (0..8)
+                .map(|i| {
+                    let (near, far) = tcp();
+                    far_ends.push(far);
+                    let guard = ReadsInDrop(near, read.clone());
+                    rt::go(move || {
+                        if i % 2 == 0 {
+                            let _guard = guard;
+                            std::panic::resume_unwind(Box::new("on purpose"));
+                        }
+                        let _locked = rt::lock_os_thread();
+                        let tid = common::gettid();
+                        let n = (&guard.0).read(&mut [0; 8]).unwrap();
+                        guard.1.fetch_add(n, SeqCst);
+                        assert_eq!(common::gettid(), tid);
+                        std::mem::forget(guard);
+                    })
+                })
+                .collect();
+            rt::time::sleep(Duration::from_millis(20));
+            assert_eq!(read.load(SeqCst), 0);
+            far_ends.iter().for_each(|far| assert_eq!((&*far).write(b"abc").unwrap(), 3));
+            let panicked = all.into_iter().filter_map(|g| g.join().err()).count();
+            assert_eq!((panicked, read.load(SeqCst)), (4, 24));
+        });
+    });
+}
+
+/// Ps come and go, and with them whoever looks at the network.
+#[test]
+fn processors_come_and_go() {
+    everywhere("processors_come_and_go", || {
+        let seed = seed();
+        traced("resize", move || {
+            let (listener, addr) = echo_server();
+            let stop = Arc::new(AtomicBool::new(false));
+            let clients: Vec<_> = (0..8)
+                .map(|i| {
+                    let stop = stop.clone();
+                    Actor::mixed(i).start(move || {
+                        let stream = TcpStream::connect(addr).unwrap();
+                        let mut rounds = 0;
+                        while !stop.load(SeqCst) || rounds == 0 {
+                            round_trip(&stream, &[i as u8; 10]);
+                            rounds += 1;
+                            if rounds % 8 == 0 {
+                                rt::time::sleep(Duration::from_micros(500));
+                            }
+                        }
+                        rounds
+                    })
+                })
+                .collect();
+            let mut rng = Rng::new(seed);
+            for _ in 0..scaled(200, 60) {
+                rt::set_gomaxprocs(1 + rng.below(8) as usize);
+                rt::time::sleep(Duration::from_micros(rng.below(2000)));
+            }
+            stop.store(true, SeqCst);
+            let rounds: usize = clients.into_iter().map(|c| c.join()).sum();
+            println!("{rounds} echoes");
+            listener.close().unwrap();
+        });
+    });
+}
+
 // Deadlock detection.
 
 fn expect_deadlock(ended: &Ended, name: &str, what: &str) {
