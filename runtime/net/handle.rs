@@ -27,6 +27,7 @@ use tracer::clock::mono_ns;
 use tracer::record::Fixed;
 
 use crate::net::error::{closed, deadline_passed, invalid_timeout, would_block};
+use crate::prim::chaos;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::network::{self, EVENT_AND_MORE, End, Place, SOCKETS};
 use crate::sched::park::{Caller, Inside, Turn};
@@ -109,11 +110,15 @@ impl Handle {
                 match attempt(self.fd()) {
                     Ok(value) => {
                         if took_all(&value) {
+                            chaos::window();
                             slot.drained(look);
                         }
                         return Ok(value);
                     }
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.spent(look),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        chaos::window();
+                        slot.spent(look);
+                    }
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                     Err(e) => return Err(if self.is_closed() { closed() } else { e }),
                 }
@@ -198,12 +203,15 @@ impl Handle {
         if data.closed.swap(true, Ordering::AcqRel) {
             return Err(closed());
         }
+        chaos::window();
         let fd = self.raw();
         if let Ok(poller) = network::poller() {
             // Another process may have the socket too, and keep it in the set.
             let _ = poller.deregister(&mut SourceFd(&fd));
         }
+        chaos::window();
         replace(fd, nothing);
+        chaos::window();
         self.look_again(Direction::Read, || {});
         self.look_again(Direction::Write, || {});
         Ok(())
@@ -284,6 +292,8 @@ fn retire(place: &'static Place) -> OwnedFd {
         // It is in the set, so this does not fail; if it did, its events would be late ones.
         let _ = poller.deregister(&mut SourceFd(&fd));
     }
+    // Its events that are on their way are late from now on, or are told before.
+    chaos::window();
     data.nonblocking.store(false, Ordering::Relaxed);
     for end in [&data.read, &data.write] {
         end.deadline_ns.store(u64::MAX, Ordering::Relaxed);
@@ -324,6 +334,7 @@ impl Waits<'_> {
             run::start_default();
             caller = Caller::here();
         }
+        chaos::window();
         end.waiters.lock();
         // SAFETY: locked above; called once, on whichever path.
         let unlock = || unsafe { end.waiters.unlock() };
@@ -376,6 +387,7 @@ struct Baton {
 
 impl Drop for Baton {
     fn drop(&mut self) {
+        chaos::window();
         if let Some(waiter) = self.end.take_first() {
             Caller::wake_from_here(waiter);
         }

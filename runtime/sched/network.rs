@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tracer::record;
 use tracer::wire::ext::Record;
 
-use crate::prim::coarse;
+use crate::prim::{chaos, coarse};
 use crate::sched::SCHED;
 use crate::sched::emit::{self, At};
 use crate::sched::find::poller_is_occupied;
@@ -129,6 +129,7 @@ impl Brought {
     #[inline]
     fn end(&mut self, slot: &Slot, end: &End, sequence: u32, closing: bool) {
         if slot.notify(sequence, closing) == Notified::Wake {
+            chaos::window();
             match end.take_first() {
                 Some(Waiter::Goroutine(g)) => self.gs.push_back(g),
                 Some(Waiter::Thread(t)) => t.wake(),
