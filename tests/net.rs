@@ -635,6 +635,51 @@ where
     }
 }
 
+impl<T, P> Crowded<T, P>
+where
+    T: Fn() -> Result<u64, ErrorKind> + Send + Sync + 'static,
+    P: Fn(u64) -> u64,
+{
+    /// So many things come at once as there are who take one each and no more. One event may tell of all of them, so whoever is woken by
+    /// it has to pass it on.
+    fn bursts(self, rounds: usize, seed: u64) {
+        let Crowded { name, take, put, limit, .. } = self;
+        let (take, mut rng) = (Arc::new(take), Rng::new(seed));
+        for round in 0..rounds {
+            let many = 1 + rng.below(16);
+            let takers: Vec<_> = (0..many)
+                .map(|i| {
+                    let take = take.clone();
+                    let actor = if i % 8 == 7 { Actor::Thread } else { Actor::Goroutine };
+                    actor.start(move || {
+                        loop {
+                            match take() {
+                                Ok(value) => return value,
+                                Err(ErrorKind::TimedOut) => rt::yield_now(),
+                                Err(e) => panic!("{name}: {e:?}"),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            rt::time::sleep(Duration::from_micros(rng.below(1000)));
+            // Some rounds have limits that end waits, while the things come. In the end nothing but an event does.
+            let limits = round % 2 == 1;
+            if limits {
+                limit(Some(Instant::now() + Duration::from_micros(rng.below(300))));
+            }
+            let sent: u64 = (0..many).map(&put).sum();
+            if limits {
+                rt::time::sleep(Duration::from_micros(rng.below(100)));
+                limit(Some(Instant::now()));
+                limit(None);
+            }
+            let taken: u64 = takers.into_iter().map(|t| t.join()).sum();
+            assert_eq!(taken, sent, "{name}, round {round}");
+        }
+    }
+}
+
 fn crowded_datagrams() -> Crowded<impl Fn() -> Result<u64, ErrorKind>, impl Fn(u64) -> u64> {
     let (a, b) = UnixDatagram::pair().unwrap();
     let b = Arc::new(b);
@@ -730,6 +775,20 @@ fn stampede_of_takers() {
                 crowded_bytes().stampede(takers, n, seed ^ 4);
                 crowded_listener().stampede(takers, n / 4, seed ^ 8);
             }
+        });
+    });
+}
+
+#[test]
+fn one_event_for_many() {
+    everywhere("one_event_for_many", || {
+        let seed = seed();
+        traced("bursts", move || {
+            let rounds = scaled(500, 150);
+            crowded_datagrams().bursts(rounds, seed);
+            crowded_udp().bursts(rounds, seed ^ 2);
+            crowded_bytes().bursts(rounds, seed ^ 4);
+            crowded_listener().bursts(rounds, seed ^ 8);
         });
     });
 }
