@@ -45,6 +45,7 @@ mod in_threads {
 programs! {
     waits_for_the_network_only,
     thread_waits_for_the_network_only,
+    says_late,
     nobody_is_left_to_write,
     the_socket_is_there_but_nobody_waits,
     thread_waits_and_then_nobody,
@@ -924,7 +925,7 @@ const PAUSE: Duration = Duration::from_millis(400);
 fn waits_for_the_network_only() {
     rt::run(|| {
         let listener = TcpListener::bind(loopback()).unwrap();
-        let mut child = echo_later(listener.local_addr().unwrap());
+        let mut child = start_says_late(listener.local_addr().unwrap());
         let (mut stream, _) = listener.accept().unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
@@ -937,7 +938,7 @@ fn waits_for_the_network_only() {
 fn thread_waits_for_the_network_only() {
     let (tx, rx) = rt::chan::bounded(0);
     let listener = TcpListener::bind(loopback()).unwrap();
-    let mut child = echo_later(listener.local_addr().unwrap());
+    let mut child = start_says_late(listener.local_addr().unwrap());
     let thread = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut text = String::new();
@@ -949,10 +950,19 @@ fn thread_waits_for_the_network_only() {
     child.wait().unwrap();
 }
 
-/// A shell that connects, waits, and says "late".
-fn echo_later(addr: std::net::SocketAddr) -> std::process::Child {
-    let script = format!("exec 3<>/dev/tcp/{}/{}; sleep 0.7; printf late >&3", addr.ip(), addr.port());
-    std::process::Command::new("bash").args(["-c", &script]).spawn().expect("a bash")
+const ADDR: &str = "RT_TEST_ADDR";
+
+/// Starts [`says_late`] in another process.
+fn start_says_late(addr: std::net::SocketAddr) -> std::process::Child {
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.env("RT_TEST_PROGRAM", "says_late").env(ADDR, addr.to_string()).spawn().unwrap()
+}
+
+/// Connects, waits, and says "late".
+fn says_late() {
+    let mut stream = std::net::TcpStream::connect(std::env::var(ADDR).unwrap()).unwrap();
+    std::thread::sleep(2 * PAUSE);
+    stream.write_all(b"late").unwrap();
 }
 
 /// The one who waits for the network gives up; then nobody is left.
