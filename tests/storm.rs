@@ -6,6 +6,8 @@
 
 mod common;
 
+#[cfg(unix)]
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -39,7 +41,7 @@ fn busy(us: u64) {
 /// One thing that the runtime can do.
 fn turn(sea: &Arc<Sea>, rng: &mut Rng, on_goroutine: bool) {
     sea.turns.fetch_add(1, Relaxed);
-    match rng.below(19) {
+    match rng.below(21) {
         0 => drop(sea.rendezvous.0.try_send(1)),
         1 => drop(sea.rendezvous.1.try_recv()),
         2 => drop(sea.buffered.0.send(2)),
@@ -127,6 +129,25 @@ fn turn(sea: &Arc<Sea>, rng: &mut Rng, on_goroutine: bool) {
                 assert_eq!((own, labels.get("value")), (0, on_goroutine.then_some(&*value)));
             });
             assert_eq!(OWN.with_borrow_mut(|own| own.drain(..).count()), before.len() + 1);
+        }
+        #[cfg(unix)]
+        18 => {
+            let (mut near, mut far) = rt::net::UnixStream::pair().unwrap();
+            let n = rng.below(3000) as usize;
+            let writer = rt::go(move || near.write_all(&vec![7; n]));
+            let mut all = Vec::new();
+            assert_eq!(far.read_to_end(&mut all).unwrap(), n);
+            writer.join().unwrap().unwrap();
+        }
+        #[cfg(unix)]
+        19 => {
+            // Nothing comes: a limit or a close ends it.
+            let (near, _far) = rt::net::UnixDatagram::pair().unwrap();
+            near.set_read_deadline(Some(Instant::now() + Duration::from_micros(rng.below(2000))));
+            let closer = near.try_clone().unwrap();
+            let closes = rng.below(2) == 0;
+            rt::go(move || closes.then(|| closer.close().unwrap()));
+            assert!(near.recv(&mut [0; 8]).is_err());
         }
         _ => busy(rng.below(300)),
     }

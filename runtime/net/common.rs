@@ -43,7 +43,7 @@ macro_rules! socket {
             ///
             /// The system's.
             pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-                self.std().take_error()
+                self.ask(|s| s.take_error())
             }
 
             /// Takes over a socket of std's. From now on it does not block: std's own handles to it, if there are some, will notice.
@@ -68,6 +68,11 @@ macro_rules! socket {
                 let std = <$std>::from(self.handle.into_fd()?);
                 std.set_nonblocking(false)?;
                 Ok(std)
+            }
+
+            /// A call that std's socket answers at once.
+            fn ask<T>(&self, call: impl FnOnce(&$std) -> io::Result<T>) -> io::Result<T> {
+                self.handle.ask(|| call(&self.std()))
             }
 
             /// The same socket in std's hands, for a call that does not block.

@@ -1,16 +1,19 @@
 //! A handle to a socket: tries, waits, time limits, and the end.
 //!
 //! - H1: the descriptor's number stays this socket's until the last handle goes, also after [`Handle::close`]. Otherwise somebody who
-//!   is about to use it, or has borrowed it ([`AsFd`]), would meet whatever file got the number next. `close` puts a socket that
-//!   is connected to nothing, and cannot be, in its place; the kernel does that in one step.
+//!   is about to use it, or has borrowed it ([`AsFd`]), would meet whatever file got the number next. `close` puts a file in its place
+//!   that is no socket ([`nothing`]); the kernel does that in one step.
 //! - H2: whoever uses the socket holds a handle, if only a borrowed one. So nobody uses it when the last one goes.
 //! - H3: all that ends a wait beside an event (closing, a deadline that moves) is written under the lock of the end's list, or before
 //!   that lock is taken to wake; and whoever is about to wait looks under that lock.
 //! - H4: whoever was woken with [`EVENT_AND_MORE`] wakes the next when it leaves, in whatever way ([`Baton`]). While there are waiters
 //!   without a baton on its way to them, the slot says Waiting.
 //! - H5: a try is a system call that does not block, in plain code; no lock is held, and it is not inside the runtime.
+//! - H6: a call that gives up (its time is over, or it is not to wait) MUST have tried since it began. Otherwise it would miss what was there
+//!   before it, of which the poller has not told yet.
 //!
-//! Rejected: counting the uses of a descriptor to close it with the last one, as Go does. That costs two exchanges a
+//! Rejected: a socket that is connected to nothing in the place of closed ones, which all of them share: somebody could connect it.
+//! And counting the uses of a descriptor to close it with the last one, as Go does. That costs two exchanges a
 //! call, and a `BorrowedFd` is a use that nobody counts.
 
 use std::io;
@@ -28,6 +31,7 @@ use tracer::record::Fixed;
 
 use crate::net::error::{closed, deadline_passed, invalid_timeout, shared, would_block};
 use crate::net::sys;
+use crate::prim::chaos;
 use crate::sched::g::{Kind, Wait};
 use crate::sched::network::{self, EVENT_AND_MORE, End, Place, SOCKETS};
 use crate::sched::park::{Caller, Inside, Turn};
@@ -115,7 +119,7 @@ impl Handle {
     }
 
     fn is_closed(&self) -> bool {
-        // ORDER: Acquire; pairs with close(). A try that began before may still find the empty socket, and then looks again.
+        // ORDER: Acquire; pairs with close(). A try that began before may still find what is in the socket's place, and then looks again.
         self.0.data.closed.load(Ordering::Acquire)
     }
 
@@ -136,27 +140,50 @@ impl Handle {
             Waits { handle: self, direction, until_ns: None, baton: None, pause_ns: PAUSE_NS, tries: false };
         loop {
             let look = slot.look();
-            if look.is_ready() || waits.tries {
+            let tried = look.is_ready() || waits.tries;
+            if tried {
                 match attempt(self.fd()) {
                     // What a socket answers that is connected to nothing means nothing.
                     Ok(_) if self.is_closed() => return Err(closed()),
                     Ok(value) => {
                         if is_short(&value) && self.0.data.drains.load(Ordering::Relaxed) {
+                            chaos::window();
                             slot.drained(look);
                         }
                         return Ok(value);
                     }
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.spent(look),
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        chaos::window();
+                        slot.spent(look);
+                    }
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                     Err(e) => return Err(if self.is_closed() { closed() } else { e }),
                 }
             }
-            waits.wait()?;
+            if let Err(in_vain) = waits.wait() {
+                return if tried && !self.waits() { Err(in_vain) } else { self.last_try(attempt, in_vain) };
+            }
         }
     }
 
-    /// Whether a call that moves no bytes may do so: what a stream answers to empty buffers, without a try.
-    pub(crate) fn run_empty(&self, direction: Direction) -> io::Result<usize> {
+    /// H6: instead of an error `in_vain` there may be something.
+    #[cold]
+    fn last_try<T>(
+        &self,
+        mut attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
+        in_vain: io::Error,
+    ) -> io::Result<T> {
+        loop {
+            return match self.ask(|| attempt(self.fd())) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(in_vain),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other,
+            };
+        }
+    }
+
+    /// What a stream answers to empty buffers, without a try.
+    pub(crate) fn nothing_to_do(&self, direction: Direction) -> io::Result<usize> {
         self.may_try(self.end(direction).1)?;
         Ok(0)
     }
@@ -186,7 +213,13 @@ impl Handle {
     pub(crate) fn try_now<T>(&self, direction: Direction, attempt: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.may_try(self.end(direction).1)?;
         drop(Inside::enter());
-        let result = attempt();
+        self.ask(attempt)
+    }
+
+    /// A call that has nothing to do with time limits.
+    pub(crate) fn ask<T>(&self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        // After close() it meets what is in the socket's place.
+        let result = call();
         if self.is_closed() { Err(closed()) } else { result }
     }
 
@@ -233,12 +266,15 @@ impl Handle {
         if data.closed.swap(true, Ordering::AcqRel) {
             return Err(closed());
         }
+        chaos::window();
         let fd = self.raw();
         if let Ok(poller) = network::poller() {
             // Another process may have the socket too, and keep it in the set.
             let _ = poller.deregister(&mut SourceFd(&fd));
         }
+        chaos::window();
         let replaced = replace(fd, nothing);
+        chaos::window();
         self.look_again(Direction::Read, || {});
         self.look_again(Direction::Write, || {});
         replaced
@@ -295,11 +331,11 @@ impl Handle {
 
     /// Gives the socket away.
     pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
-        if self.0.data.handles.load(Ordering::Acquire) != 1 {
-            return Err(shared());
-        }
         if self.is_closed() {
             return Err(closed());
+        }
+        if self.0.data.handles.load(Ordering::Acquire) != 1 {
+            return Err(shared());
         }
         // The only one, and it is the caller's: nobody makes another.
         let place = self.0;
@@ -363,6 +399,8 @@ fn retire(place: &'static Place) -> OwnedFd {
         // It is in the set, so this does not fail; if it did, its events would be late ones.
         let _ = poller.deregister(&mut SourceFd(&fd));
     }
+    // Its events that are on their way are late from now on, or are told before.
+    chaos::window();
     data.nonblocking.store(false, Ordering::Relaxed);
     for end in [&data.read, &data.write] {
         end.deadline_ns.store(u64::MAX, Ordering::Relaxed);
@@ -413,6 +451,7 @@ impl Waits<'_> {
             run::try_start_default().map_err(io::Error::other)?;
             caller = Caller::here();
         }
+        chaos::window();
         end.waiters.lock();
         // SAFETY: locked above; called once, on whichever path.
         let unlock = || unsafe { end.waiters.unlock() };
@@ -474,21 +513,21 @@ struct Baton {
 
 impl Drop for Baton {
     fn drop(&mut self) {
+        chaos::window();
         if let Some(waiter) = self.end.take_first(self.slot) {
             Caller::wake_from_here(waiter, Turn::Next);
         }
     }
 }
 
-/// A socket whose peer is gone, and that can get no other: reading gives nothing, all else fails.
+/// The end of a pipe that nobody writes to: no call for sockets works on it, and so nobody can make something of it.
 fn nothing() -> io::Result<&'static OwnedFd> {
     static NOTHING: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(fd) = NOTHING.get() {
         return Ok(fd);
     }
-    let (fd, _) = std::os::unix::net::UnixStream::pair()?;
-    fd.set_nonblocking(true)?;
-    Ok(NOTHING.get_or_init(|| fd.into()))
+    let (reader, _) = io::pipe()?;
+    Ok(NOTHING.get_or_init(|| reader.into()))
 }
 
 /// Puts `with` in the place of `fd`, whose file is closed by it (H1).

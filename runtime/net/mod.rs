@@ -42,6 +42,7 @@
 //!
 //! - `try_clone` gives another handle to the same socket, not another descriptor. Time-outs and deadlines are the socket's.
 //! - `set_nonblocking` makes calls fail with `WouldBlock` instead of waiting; it does not change the descriptor's mode.
+//! - Reading into an empty buffer gives 0 at once, where std's waits until there is something on some systems.
 //! - `into_std` gives a socket that blocks, and wants to have the only handle.
 //! - The descriptor may or may not be in non-blocking mode. A program that changes that, by way of [`AsFd`](std::os::fd::AsFd) or in another
 //!   process, makes accepting and datagrams block a thread; one that receives urgent data by itself (`MSG_OOB`) may find a later read

@@ -21,7 +21,7 @@ impl Handle {
     pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let of = buf.len();
         if of == 0 {
-            return self.run_empty(Direction::Read);
+            return self.nothing_to_do(Direction::Read);
         }
         let attempt = |fd: BorrowedFd<'_>| Ok(rustix::net::recv(fd, &mut *buf, RECV)?.0);
         self.run(Direction::Read, attempt, |n| *n < of)
@@ -37,7 +37,7 @@ impl Handle {
         let bufs = &mut bufs[..most];
         let of = bufs.iter().fold(0usize, |n, b| n.saturating_add(b.len()));
         if of == 0 {
-            return self.run_empty(Direction::Read);
+            return self.nothing_to_do(Direction::Read);
         }
         let attempt =
             |fd: BorrowedFd<'_>| Ok(rustix::net::recvmsg(fd, bufs, &mut RecvAncillaryBuffer::default(), RECV)?.bytes);
@@ -47,7 +47,8 @@ impl Handle {
     #[inline]
     pub(crate) fn write(&self, buf: &[u8]) -> io::Result<usize> {
         if buf.is_empty() {
-            return self.run_empty(Direction::Write);
+            // There is always room for nothing, but there may be an error.
+            return self.try_now(Direction::Write, || Ok(rustix::net::send(self.fd(), buf, SEND)?));
         }
         // A short write has filled the buffer, and the kernel will tell when there is room again.
         self.run(Direction::Write, |fd| Ok(rustix::net::send(fd, buf, SEND)?), |n| *n < buf.len())
@@ -56,7 +57,7 @@ impl Handle {
     pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let bufs = &bufs[..bufs.len().min(IOV_MAX)];
         if bufs.iter().all(|b| b.is_empty()) {
-            return self.run_empty(Direction::Write);
+            return self.nothing_to_do(Direction::Write);
         }
         let of = bufs.iter().fold(0usize, |n, b| n.saturating_add(b.len()));
         let attempt =

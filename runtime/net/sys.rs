@@ -50,8 +50,17 @@ pub(crate) fn connect_tcp(addr: &SocketAddr) -> io::Result<Connecting> {
 
 /// Connects to a Unix socket. `WouldBlock` if its queue is full, of which no poller tells.
 pub(crate) fn connect_unix(path: &Path) -> io::Result<UnixStream> {
+    let addr = match SocketAddrUnix::new(path) {
+        // It would be a name that is no path.
+        Ok(_) if path.as_os_str().is_empty() => return Err(Errno::INVAL.into()),
+        Ok(addr) => addr,
+        Err(Errno::NAMETOOLONG) => {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "path must be shorter than SUN_LEN"));
+        }
+        Err(e) => return Err(e.into()),
+    };
     let fd = socket(AddressFamily::UNIX)?;
-    rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+    rustix::net::connect(&fd, &addr)?;
     Ok(fd.into())
 }
 
@@ -90,5 +99,21 @@ pub(crate) fn behaviour_of_tcp(fd: &OwnedFd) -> Behaviour {
     {
         let _ = fd;
         Behaviour::TCP
+    }
+}
+
+/// Whether nothing will ever be received any more. (Asked only where the system does not tell who receives.)
+pub(crate) fn is_shut_down(fd: BorrowedFd<'_>) -> bool {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::RDHUP)
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    {
+        let _ = fd;
+        false
     }
 }

@@ -90,7 +90,7 @@ impl TcpStream {
     ///
     /// `NotConnected` when the connection is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.std().peer_addr()
+        self.ask(|s| s.peer_addr())
     }
 
     /// This end's address.
@@ -99,7 +99,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.std().local_addr()
+        self.ask(|s| s.local_addr())
     }
 
     /// Shuts down one direction or both, for all handles. The peer reads the end of the stream after what was sent before; whoever waits here for
@@ -127,7 +127,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.std().set_nodelay(nodelay)
+        self.ask(|s| s.set_nodelay(nodelay))
     }
 
     /// What [`TcpStream::set_nodelay`] has set.
@@ -136,7 +136,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn nodelay(&self) -> io::Result<bool> {
-        self.std().nodelay()
+        self.ask(|s| s.nodelay())
     }
 
     /// Over how many routers packets may go (`IP_TTL`).
@@ -145,7 +145,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.std().set_ttl(ttl)
+        self.ask(|s| s.set_ttl(ttl))
     }
 
     /// What [`TcpStream::set_ttl`] has set.
@@ -154,7 +154,7 @@ impl TcpStream {
     ///
     /// The system's.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.std().ttl()
+        self.ask(|s| s.ttl())
     }
 }
 
@@ -184,7 +184,7 @@ impl TcpListener {
     ///
     /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.std().local_addr()
+        self.ask(|s| s.local_addr())
     }
 
     /// Waits for a connection and gives it, with the other end's address.
@@ -214,7 +214,7 @@ impl TcpListener {
     ///
     /// The system's.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.std().set_ttl(ttl)
+        self.ask(|s| s.set_ttl(ttl))
     }
 
     /// What [`TcpListener::set_ttl`] has set.
@@ -223,7 +223,7 @@ impl TcpListener {
     ///
     /// The system's.
     pub fn ttl(&self) -> io::Result<u32> {
-        self.std().ttl()
+        self.ask(|s| s.ttl())
     }
 }
 

@@ -76,7 +76,7 @@ impl UdpSocket {
     ///
     /// The last attempt's, if there are several addresses; the resolver's; `InvalidInput` if there is none.
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
-        each_addr(addr, |addr| self.handle.try_now(Direction::Write, || self.std().connect(addr)))
+        each_addr(addr, |addr| self.ask(|s| s.connect(addr)))
     }
 
     /// Sends a datagram to the peer.
@@ -118,7 +118,7 @@ macro_rules! options {
                 ///
                 /// The system's.
                 pub fn $name(&self, $($arg: $type),*) -> io::Result<$result> {
-                    self.std().$name($($arg),*)
+                    self.ask(|s| s.$name($($arg),*))
                 }
             )*
         }

@@ -82,7 +82,7 @@ impl UnixStream {
     ///
     /// The system's.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.std().peer_addr()
+        self.ask(|s| s.peer_addr())
     }
 
     /// This end's address.
@@ -91,7 +91,7 @@ impl UnixStream {
     ///
     /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.std().local_addr()
+        self.ask(|s| s.local_addr())
     }
 
     /// Shuts down one direction or both, for all handles; whoever waits here for the direction is woken.
@@ -161,7 +161,7 @@ impl UnixListener {
     ///
     /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.std().local_addr()
+        self.ask(|s| s.local_addr())
     }
 }
 
@@ -240,8 +240,7 @@ impl UnixDatagram {
     ///
     /// The system's.
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
-        let path = path.as_ref();
-        self.handle.try_now(Direction::Write, || self.std().connect(path))
+        self.ask(|s| s.connect(path))
     }
 
     /// As [`UnixDatagram::connect`], to an address, which may be an abstract name.
@@ -250,7 +249,7 @@ impl UnixDatagram {
     ///
     /// The system's.
     pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
-        self.handle.try_now(Direction::Write, || self.std().connect_addr(addr))
+        self.ask(|s| s.connect_addr(addr))
     }
 
     /// The peer's address.
@@ -259,7 +258,7 @@ impl UnixDatagram {
     ///
     /// The system's.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.std().peer_addr()
+        self.ask(|s| s.peer_addr())
     }
 
     /// This socket's address.
@@ -268,7 +267,7 @@ impl UnixDatagram {
     ///
     /// The system's.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.std().local_addr()
+        self.ask(|s| s.local_addr())
     }
 
     /// Waits for a datagram; gives its length and where it comes from. What does not fit into `buf` is lost.
@@ -277,16 +276,35 @@ impl UnixDatagram {
     ///
     /// The system's.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.handle.run_simply(Direction::Read, |_| self.std().recv_from(buf))
+        let end = || Ok((0, SocketAddr::from_pathname("")?));
+        self.handle.run_simply(Direction::Read, |fd| self.or_the_end(fd, || self.std().recv_from(buf), end))
     }
 
-    /// Waits for a datagram. What does not fit into `buf` is lost.
+    /// Waits for a datagram. What does not fit into `buf` is lost. After `shutdown` there are 0 bytes.
     ///
     /// # Errors
     ///
     /// The system's.
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.handle.run_simply(Direction::Read, |_| self.std().recv(buf))
+        self.handle.run_simply(Direction::Read, |fd| self.or_the_end(fd, || self.std().recv(buf), || Ok(0)))
+    }
+
+    /// What `recv` gives, or the end after a shutdown. A receiver that waits in the system is told of that; to one that does not wait
+    /// Linux says `WouldBlock` for ever.
+    fn or_the_end<T>(
+        &self,
+        fd: BorrowedFd<'_>,
+        mut recv: impl FnMut() -> io::Result<T>,
+        end: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let would_block = |result: &io::Result<T>| matches!(result, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        let first = recv();
+        if !would_block(&first) || !self.handle.waits() || !sys::is_shut_down(fd) {
+            return first;
+        }
+        // What came between the two.
+        let last = recv();
+        if would_block(&last) { end() } else { last }
     }
 
     /// Sends a datagram to the socket at `path`. While that one's queue is full, tries again every now and then, at most 5 ms apart: of

@@ -26,6 +26,7 @@ use tracer::clock::mono_ns;
 use tracer::record;
 use tracer::wire::ext::Record;
 
+use crate::prim::chaos;
 use crate::sched::SCHED;
 use crate::sched::emit::{self, At};
 use crate::sched::find::poller_is_occupied;
@@ -172,6 +173,7 @@ impl Brought {
     #[inline]
     fn end(&mut self, slot: &Slot, end: &End, sequence: u32, closing: bool) {
         if slot.notify(sequence, closing) == Notified::Wake {
+            chaos::window();
             match end.take_first(slot) {
                 Some(Waiter::Goroutine(g)) => self.gs.push_back(g),
                 Some(Waiter::Thread(t)) => t.wake(),

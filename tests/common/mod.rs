@@ -1,6 +1,9 @@
 //! What the tests share: a place to trace into, and the judge.
 #![allow(dead_code)]
 
+#[cfg(unix)]
+pub mod sockets;
+
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
