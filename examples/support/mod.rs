@@ -2,6 +2,7 @@
 //! without cutting anybody short.
 
 use rt::net::{Closed, TcpListener, TcpStream};
+use rt::signal::{self, Signal};
 use rt::sync::{Mutex, WaitGroup};
 use std::collections::HashMap;
 use std::error::Error;
@@ -128,10 +129,12 @@ impl Until {
     pub const HELP: &'static str = concat!(
         "    --for SECONDS       end by itself, after this time\n",
         "    --until-eof         end when standard input ends: with the program that has started this one\n",
+        "                        (otherwise by Ctrl-C, or SIGTERM)\n",
     );
 
-    /// Waits until then.
+    /// Waits until then, or until somebody wants the program to end: SIGINT (Ctrl-C) or SIGTERM.
     pub fn wait(self) {
+        let signals = signal::notify(&[Signal::INTERRUPT, Signal::TERMINATE]).expect("these can be listened to");
         let (end, ended) = rt::chan::bounded::<()>(0);
         if self.end_of_input {
             // A thread is kept for that, as for any file that blocks.
@@ -139,11 +142,15 @@ impl Until {
                 let _ = rt::blocking(|| io::copy(&mut io::stdin().by_ref(), &mut io::sink()));
                 drop(end);
             });
+        } else {
+            // Nobody says so.
+            std::mem::forget(end);
         }
-        match self.time {
-            Some(time) if self.end_of_input => drop(ended.recv_timeout(time)),
-            None if self.end_of_input => drop(ended.recv()),
-            time => rt::time::sleep(time.unwrap_or(Duration::MAX)),
+        let time = self.time.map_or_else(rt::chan::never, rt::time::after);
+        rt::select! {
+            recv(ended) -> _ => {}
+            recv(time) -> _ => {}
+            recv(signals) -> _ => {}
         }
     }
 }
