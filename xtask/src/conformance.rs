@@ -34,11 +34,17 @@ const STORM_LIMIT: Duration = Duration::from_secs(900);
 const TOUR_FUNCTION: &str = "tour::";
 const TOUR_FILE: &str = "examples/tour.rs:";
 
+/// Examples whose traces Go's tools make profiles of, the kinds, and what must be in them.
+const PROFILED: [(&str, &[&str], [&str; 2]); 2] = [
+    ("tour", &["sync", "sched", "syscall"], [TOUR_FUNCTION, TOUR_FILE]),
+    ("chat", &["net"], ["chat::", "examples/chat"]),
+];
+
 /// Everything.
 pub(crate) fn run() -> Step {
     let go = Go::ensure()?;
     let from_go = go_programs(&go)?;
-    let tour = tour()?;
+    let tour = trace_of("tour")?;
     let storm = storm()?;
     let others = left_behind()?;
 
@@ -51,10 +57,10 @@ pub(crate) fn run() -> Step {
     our_reader(&all)?;
     let for_go: Vec<PathBuf> = sample.iter().chain(&others).cloned().collect();
     let events = go_reader(&go, &for_go)?;
-    profiles(&go, &tour)?;
+    profiles(&go)?;
     pages(&go, &tour)?;
     Ok(format!(
-        "Go's reader took {} traces of ours ({events} events) and the tour's profiles and pages; \
+        "Go's reader took {} traces of ours ({events} events) and made profiles and pages of them; \
          ours took {} of ours and {from_go} of Go's",
         for_go.len(),
         all.len()
@@ -95,13 +101,13 @@ fn go_programs(go: &Go) -> Result<usize, String> {
     Ok(traces.len())
 }
 
-/// The tour's trace, made now unless the examples have run.
-fn tour() -> Result<PathBuf, String> {
-    let tour = examples::folder("tour")?.join("tour.trace");
-    if !tour.is_file() {
-        examples::run(&["tour".to_owned()])?;
+/// The trace of an example, made now unless the examples have run.
+fn trace_of(example: &str) -> Result<PathBuf, String> {
+    let trace = examples::folder(example)?.join(format!("{example}.trace"));
+    if !trace.is_file() {
+        examples::run(&[example.to_owned()])?;
     }
-    Ok(tour)
+    Ok(trace)
 }
 
 /// Runs the storm for each number of Ps and each border. Answers each run's traces.
@@ -205,11 +211,14 @@ fn parse_with_go(go: &Go, file: &Path) -> Result<usize, String> {
     }
 }
 
-/// The profiles that `go tool trace` makes of the tour, as `go tool pprof` reads them.
-fn profiles(go: &Go, tour: &Path) -> Result<(), String> {
+/// The profiles that `go tool trace` makes of our traces, as `go tool pprof` reads them.
+fn profiles(go: &Go) -> Result<(), String> {
     let folder = project::fresh("profiles")?;
-    for kind in ["sync", "sched", "syscall"] {
-        let made = go.run(&["tool", "trace", &format!("-pprof={kind}")]).args([tour]).limit(LIMIT).capture()?;
+    let all =
+        PROFILED.iter().flat_map(|(example, kinds, wanted)| kinds.iter().map(move |kind| (example, kind, wanted)));
+    for (example, kind, wanted) in all {
+        let trace = trace_of(example)?;
+        let made = go.run(&["tool", "trace", &format!("-pprof={kind}")]).args([&trace]).limit(LIMIT).capture()?;
         if !made.status.is_some_and(|status| status.success()) {
             return Err(made.failure(&made.ending()));
         }
@@ -218,14 +227,14 @@ fn profiles(go: &Go, tour: &Path) -> Result<(), String> {
             .map_err(|error| format!("cannot write {}: {error}", profile.display()))?;
         for view in [["-raw"].as_slice(), &["-top", "-lines"]] {
             let text = go.run(&["tool", "pprof"]).args(view).args([&profile]).quiet().capture()?.success()?;
-            for wanted in [TOUR_FUNCTION, TOUR_FILE] {
+            for wanted in wanted {
                 if !text.contains(wanted) {
                     let view = view.join(" ");
-                    return Err(format!("the tour's {kind} profile ({view}) has no {wanted:?} in it:\n{text}"));
+                    return Err(format!("the {kind} profile of {example} ({view}) has no {wanted:?} in it:\n{text}"));
                 }
             }
         }
-        println!("    {kind} profile: names and lines are there");
+        println!("    {kind} profile of {example}: names and lines are there");
     }
     Ok(())
 }
