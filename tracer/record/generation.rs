@@ -1,5 +1,6 @@
 //! A whole generation in the form in which it is written: what all subscribers get.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -249,7 +250,11 @@ impl Names {
             return;
         }
         for f in symbol::trimmed(symbolizer, words).into_iter().take(MAX_FRAMES) {
-            let (func, file) = (self.id(&f.func), self.id(&f.file));
+            let func = match symbol::without_trait(&f.func) {
+                Cow::Borrowed(_) => self.id(&f.func),
+                Cow::Owned(short) => self.id(&short.into()),
+            };
+            let file = self.id(&f.file);
             out.push(WireFrame { pc: f.pc, func, file, line: u64::from(f.line) });
         }
     }

@@ -27,7 +27,7 @@
 mod names;
 mod trim;
 
-pub use names::is_runtime;
+pub use names::{is_runtime, without_trait};
 pub use trim::{StackFrame, trim, trimmed};
 
 use crate::unwind::{self, Origin};

@@ -166,6 +166,16 @@ fn implementation(func: &str) -> Option<(&str, &str)> {
     None
 }
 
+/// A function's name as a trace has it: `<rt::net::TcpStream as std::io::Read>::read` becomes `rt::net::TcpStream::read`. Go's
+/// `pprof` takes what stands in angle brackets for type arguments and leaves it out.
+pub fn without_trait(func: &str) -> Cow<'_, str> {
+    match implementation(func) {
+        // `<`, the type, ` as `, the trait, `>`.
+        Some((of, by)) => format!("{of}{}", &func[of.len() + by.len() + 6..]).into(),
+        None => func.into(),
+    }
+}
+
 /// The first part of a path, past what may stand before one: `<&mut rt::chan::Foo>::bar` gives `rt`. `None` for `T`,
 /// `u32`, `[u8]` and other names without `::`.
 fn root(path: &str) -> Option<&str> {

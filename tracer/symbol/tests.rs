@@ -192,3 +192,18 @@ fn bench() {
     pcs.iter().for_each(|&pc| assert!(!s.frames(pc, true).is_empty()));
     println!("again: {:.0} ns per PC", at.elapsed().as_nanos() as f64 / 1e4);
 }
+
+#[test]
+fn names_without_traits() {
+    for (name, short) in [
+        ("<rt::net::TcpStream as std::io::Read>::read", "rt::net::TcpStream::read"),
+        ("<alloc::vec::Vec<T> as core::ops::Drop<(A, B)>>::drop::{{closure}}", "alloc::vec::Vec<T>::drop::{{closure}}"),
+        ("<&T as a::B>::c", "&T::c"),
+        ("<fn(A) -> B as a::C>::d", "fn(A) -> B::d"),
+        ("<rt::chan::Receiver<i32>>::recv", "<rt::chan::Receiver<i32>>::recv"),
+        ("app::main", "app::main"),
+        ("<broken as", "<broken as"),
+    ] {
+        assert_eq!(super::without_trait(name), short);
+    }
+}
