@@ -21,7 +21,7 @@ const (
 )
 
 func main() {
-	flag.String("child", "go", "always go")
+	child := flag.String("child", "go", "go; go-sink: traced; go-flight: with a flight recorder")
 	workload := flag.String("workloads", "", "one workload")
 	procs := flag.Int("procs", 1, "GOMAXPROCS")
 	flag.Bool("quick", false, "changes nothing here")
@@ -66,5 +66,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "no such workload:", *workload)
 		os.Exit(1)
 	}
-	printValues(run())
+	printValues(traced(*child, run))
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime/trace"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,4 +79,37 @@ func mustBe(wanted, got int) {
 func printValues(values []float64) {
 	text := fmt.Sprintln(values)
 	fmt.Print(text[1:len(text)-2], "\n")
+}
+
+// Runs what a child is to run, traced if its name says so, and adds the bytes per operation.
+func traced(child string, run func() []float64) []float64 {
+	switch child {
+	case "go":
+		return run()
+	case "go-flight":
+		recorder := trace.NewFlightRecorder(trace.FlightRecorderConfig{})
+		must(recorder.Start())
+		values := run()
+		recorder.Stop()
+		return append(values, 0)
+	}
+	var sink counter
+	must(trace.Start(&sink))
+	values := run()
+	trace.Stop()
+	return append(values, float64(sink)/float64(opsAll))
+}
+
+// Counts what is written to it. Only the tracer's reader does.
+type counter int
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }

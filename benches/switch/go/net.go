@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"runtime/trace"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,7 @@ const (
 )
 
 func main() {
-	child := flag.String("child", "go", "go, or go-sink: traced")
+	child := flag.String("child", "go", "go; go-sink: traced; go-flight: with a flight recorder")
 	workload := flag.String("workloads", "", "one workload")
 	procs := flag.Int("procs", 1, "GOMAXPROCS")
 	millis := flag.Int("millis", 100, "least length of the measured run")
@@ -57,29 +56,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "no such workload:", *workload)
 		os.Exit(1)
 	}
-	if *child != "go-sink" {
-		printValues(run())
-		return
-	}
-	var sink counter
-	must(trace.Start(&sink))
-	values := run()
-	trace.Stop()
-	printValues(append(values, float64(sink)/float64(opsAll)))
-}
-
-// Counts what is written to it. Only the tracer's reader does.
-type counter int
-
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
-	return len(p), nil
-}
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
+	printValues(traced(*child, run))
 }
 
 // So many connections: both ends.

@@ -8,11 +8,7 @@ use crate::workload::Suite;
 
 /// Runs it and prints its values, and for traced ones the bytes per operation. The Go programs print the same.
 pub fn run(child: &Child) -> Result<(), String> {
-    let sink = match child.contender {
-        Contender::GortSink => Some(Sink::Discard),
-        Contender::GortFile => Some(Sink::File),
-        _ => None,
-    };
+    let sink = child.contender.sink();
     let (mut outcome, bytes) = match child.workload.spec().suite {
         Suite::Switch => switch(child, sink)?,
         Suite::Net => net::run(child, sink)?,
@@ -28,7 +24,7 @@ fn switch(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> {
     let Child { contender, workload, procs, at_least, .. } = *child;
     let on_threads = |once| threads::run(workload, procs, at_least, once);
     let outcome = match contender {
-        Contender::Gort | Contender::GortSink | Contender::GortFile => {
+        ours if ours.is_ours() => {
             return gort::run(workload, procs, at_least, sink);
         }
         Contender::May => may::run(workload, procs, at_least),
@@ -37,8 +33,8 @@ fn switch(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> {
         Contender::Std => on_threads(stdlib::once),
         Contender::ParkingLot => on_threads(parking_lot::once),
         Contender::Crossbeam => on_threads(crossbeam::once),
-        Contender::Go | Contender::GoSink => return Err("Go runs in a program of its own".into()),
         Contender::Mio => return Err("mio has nothing to run here".into()),
+        _ => return Err("Go runs in a program of its own".into()),
     };
     Ok((outcome, 0))
 }

@@ -199,10 +199,17 @@ fn traced_table(text: &mut String, all: &[Row], results: &Results) {
         return;
     }
     let has_go = all.iter().any(|row| results.rounds((row.workload, row.procs, Contender::GoSink)) > 0);
-    text.push_str("What the tracer adds (traced / not; to nowhere, and to a file):\n\n");
-    let mut heads = vec!["", "P", "gort", "to nowhere", "to a file", "bytes per operation"];
+    text.push_str("What the tracer adds (traced / not: to nowhere, to a file, with a flight recorder), and how that compares in ns:\n\n");
+    let mut heads = vec!["", "P", "gort", "to nowhere", "to a file", "recorder", "bytes per operation"];
     if has_go {
-        heads.extend(["Go", "to nowhere", "bytes per operation"]);
+        heads.extend([
+            "Go",
+            "to nowhere",
+            "recorder",
+            "bytes per operation",
+            "added, gort / Go",
+            "recorder, gort / Go",
+        ]);
     }
     line(text, &heads.iter().map(|&head| head.to_owned()).collect::<Vec<_>>());
     line(text, &vec!["---".to_owned(); heads.len()]);
@@ -215,10 +222,24 @@ fn traced_table(text: &mut String, all: &[Row], results: &Results) {
         };
         let bytes = |contender| results.trace_bytes(key(contender)).map_or(String::new(), figure);
         let mut cells = vec![row.title(), row.procs.to_string(), median(Contender::Gort)];
-        cells.extend([Contender::GortSink, Contender::GortFile].map(|traced| ratio(traced, Contender::Gort)));
+        cells.extend(
+            [Contender::GortSink, Contender::GortFile, Contender::GortFlight]
+                .map(|traced| ratio(traced, Contender::Gort)),
+        );
         cells.push(bytes(Contender::GortSink));
         if has_go {
-            cells.extend([median(Contender::Go), ratio(Contender::GoSink, Contender::Go), bytes(Contender::GoSink)]);
+            cells.push(median(Contender::Go));
+            cells.extend([Contender::GoSink, Contender::GoFlight].map(|traced| ratio(traced, Contender::Go)));
+            cells.push(bytes(Contender::GoSink));
+            let added = |traced: Contender| {
+                let median = |of| results.median(key(of), row.column);
+                Some(median(traced)? - median(traced.untraced()?)?)
+            };
+            let pairs = [(Contender::GortSink, Contender::GoSink), (Contender::GortFlight, Contender::GoFlight)];
+            cells.extend(pairs.map(|(ours, theirs)| match (added(ours), added(theirs)) {
+                (Some(ours), Some(theirs)) if theirs > 0.0 => format!("{:.2}", ours / theirs),
+                _ => String::new(),
+            }));
         }
         line(text, &cells);
     }
@@ -292,7 +313,7 @@ mod tests {
             "|  | P | gort | go | tokio | may | smol | std | mio | gort / go | gort / tokio | gort / may | gort / smol | \
              gort / std | gort / mio | target |\n",
             "| echo, 64 connections, round trip, ns | 1 | 20.0 | 40.0 |  |  |  |  | 10.0 | 0.50 |  |  |  |  | 2.00 |  |\n",
-            "| echo, 64 connections, round trip, ns | 1 | 20.0 | 1.50 |  | 78.0 | 40.0 | 1.10 | 70.0 |\n",
+            "| echo, 64 connections, round trip, ns | 1 | 20.0 | 1.50 |  |  | 78.0 | 40.0 | 1.10 |  | 70.0 | 2.50 |  |\n",
             "ms, p99 | 4 | 3.00 |  |  |  |  |  |  |  |  |  |  |  |  | 2 at most: not met |\n",
         ] {
             assert!(text.contains(row), "{row}{text}");

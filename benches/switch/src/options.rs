@@ -18,8 +18,8 @@ usage: cargo xtask bench [net|http] [OPTION...]
   --procs N,...      numbers of Ps (1,2)
   --only WORD,...    contenders (all that take part)
              everywhere: gort go tokio
-             switch:     may smol std parking_lot crossbeam gort-sink gort-file
-             net:        may smol std mio gort-sink gort-file go-sink
+             switch:     may smol std parking_lot crossbeam gort-sink gort-file gort-flight go-sink go-flight
+             net:        may smol std mio gort-sink gort-file gort-flight go-sink go-flight
   --workloads W,...  some of a suite (all)
              switch:     yield-1 yield-1000 spawn-join spawn-group spawn-million ping-pong buffered-1x1 buffered-4x4 mutex
                          mutex-8 skynet timers memory memory-64k idle cores

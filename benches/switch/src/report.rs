@@ -112,14 +112,28 @@ fn told(results: &Results, key: Key) -> String {
 }
 
 fn against(results: &Results, (workload, procs, contender): Key, column: usize) -> Option<String> {
-    if !workload.spec().columns[column].compared {
+    let spec = workload.spec();
+    if !spec.columns[column].compared {
         return None;
     }
     let ratio = |of, by| results.ratio(workload, procs, column, of, by);
     let mut said = Vec::new();
     match contender.untraced() {
         _ if contender == Contender::Gort => {}
-        Some(untraced) => said.extend(ratio(contender, untraced).map(|ratio| format!("{ratio:.2} x untraced"))),
+        Some(untraced) => {
+            said.extend(ratio(contender, untraced).map(|ratio| format!("{ratio:.2} x untraced")));
+            let added = |traced: Contender, untraced| {
+                let median = |of| results.median((workload, procs, of), column);
+                Some(median(traced)? - median(untraced)?)
+            };
+            said.extend(added(contender, untraced).map(|added| format!("{added:+.0} {}", spec.columns[column].unit)));
+            let go = if contender == Contender::GortFlight { Contender::GoFlight } else { Contender::GoSink };
+            if contender.is_ours()
+                && let (Some(ours), Some(theirs)) = (added(contender, untraced), added(go, Contender::Go))
+            {
+                said.push(format!("added: gort / {} = {:.2}", go.word(), ours / theirs));
+            }
+        }
         None => said
             .extend(ratio(Contender::Gort, contender).map(|ratio| format!("gort / {} = {ratio:.2}", contender.word()))),
     }

@@ -97,13 +97,13 @@ pub fn run(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> 
     };
     let work = Work { kind, procs, at_least, quick };
     let outcome = match contender {
-        Contender::Gort | Contender::GortSink | Contender::GortFile => return gort::run(work, sink),
+        ours if ours.is_ours() => return gort::run(work, sink),
         Contender::Tokio => tokio::run(work)?,
         Contender::May => may::run(work)?,
         Contender::Smol => smol::run(work)?,
         Contender::Std => threads::run(work)?,
         Contender::Mio => mio::run(work)?,
-        Contender::Go | Contender::GoSink | Contender::ParkingLot | Contender::Crossbeam => {
+        _ => {
             unreachable!("has nothing to run here")
         }
     };

@@ -26,7 +26,7 @@ where
     let bytes = Arc::new(AtomicU64::new(0));
     let file = std::env::temp_dir().join(format!("gort-switch-{}.trace", std::process::id()));
     let out = match sink {
-        None => None,
+        None | Some(Sink::Flight) => None,
         Some(Sink::Discard) => Some(Counter { bytes: Arc::clone(&bytes), out: Box::new(io::sink()) }),
         Some(Sink::File) => Some(Counter { bytes: Arc::clone(&bytes), out: Box::new(create(&file)?) }),
     };
@@ -34,6 +34,10 @@ where
         let traced = out.is_some();
         if let Some(out) = out {
             rt::trace::start(out).map_err(|error| format!("cannot start the trace: {error}"))?;
+        }
+        let recorder = rt::trace::FlightRecorder::new();
+        if matches!(sink, Some(Sink::Flight)) {
+            recorder.start().map_err(|error| format!("cannot start the flight recorder: {error}"))?;
         }
         let outcome = f()?;
         if traced {

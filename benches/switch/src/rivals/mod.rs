@@ -37,8 +37,12 @@ pub enum Contender {
     GortSink,
     /// Ours, traced to a file.
     GortFile,
+    /// Ours, with a flight recorder that keeps 10 MiB.
+    GortFlight,
     /// Go, traced to a sink that counts and discards.
     GoSink,
+    /// Go, with its flight recorder.
+    GoFlight,
 }
 
 /// Where a trace goes.
@@ -48,6 +52,8 @@ pub enum Sink {
     Discard,
     /// To a temporary file.
     File,
+    /// Into a flight recorder's memory.
+    Flight,
 }
 
 /// Whether a contender has something to run in a workload.
@@ -63,7 +69,7 @@ pub enum Part {
 
 impl Contender {
     /// All of them, in the order of the report.
-    pub const ALL: [Contender; 12] = [
+    pub const ALL: [Contender; 14] = [
         Contender::Gort,
         Contender::Go,
         Contender::Tokio,
@@ -75,7 +81,9 @@ impl Contender {
         Contender::Mio,
         Contender::GortSink,
         Contender::GortFile,
+        Contender::GortFlight,
         Contender::GoSink,
+        Contender::GoFlight,
     ];
     /// The other Rust libraries with tasks of their own.
     pub const LIBRARIES: [Contender; 3] = [Contender::Tokio, Contender::May, Contender::Smol];
@@ -96,7 +104,9 @@ impl Contender {
             Contender::Mio => "mio",
             Contender::GortSink => "gort-sink",
             Contender::GortFile => "gort-file",
+            Contender::GortFlight => "gort-flight",
             Contender::GoSink => "go-sink",
+            Contender::GoFlight => "go-flight",
         }
     }
 
@@ -114,19 +124,29 @@ impl Contender {
 
     /// Ours, in any state.
     pub fn is_ours(self) -> bool {
-        matches!(self, Contender::Gort | Contender::GortSink | Contender::GortFile)
+        self == Contender::Gort || self.sink().is_some()
+    }
+
+    /// Ours with the tracer on: where the trace goes.
+    pub fn sink(self) -> Option<Sink> {
+        match self {
+            Contender::GortSink => Some(Sink::Discard),
+            Contender::GortFile => Some(Sink::File),
+            Contender::GortFlight => Some(Sink::Flight),
+            _ => None,
+        }
     }
 
     /// Go, in any state: a program of its own.
     pub fn is_go(self) -> bool {
-        matches!(self, Contender::Go | Contender::GoSink)
+        matches!(self, Contender::Go | Contender::GoSink | Contender::GoFlight)
     }
 
     /// With the tracer on: who it is without.
     pub fn untraced(self) -> Option<Contender> {
         match self {
-            Contender::GortSink | Contender::GortFile => Some(Contender::Gort),
-            Contender::GoSink => Some(Contender::Go),
+            Contender::GortSink | Contender::GortFile | Contender::GortFlight => Some(Contender::Gort),
+            Contender::GoSink | Contender::GoFlight => Some(Contender::Go),
             _ => None,
         }
     }
@@ -155,13 +175,13 @@ impl Contender {
             (Contender::ParkingLot, Mutex | Mutex8) => Part::Takes,
             (Contender::Crossbeam, PingPong | Buffered1 | Buffered4) => Part::Takes,
             (Contender::Std | Contender::ParkingLot | Contender::Crossbeam, _) => Part::Absent,
-            (Contender::GortSink | Contender::GortFile, Cores) => Part::Absent,
-            (Contender::Mio | Contender::GoSink, _) => Part::Absent,
-            (Contender::GortSink | Contender::GortFile, _) => match workload.spec().kind {
+            (Contender::Mio, _) => Part::Absent,
+            (traced, Cores) if traced.is_traced() => Part::Absent,
+            (traced, _) if traced.is_traced() => match workload.spec().kind {
                 Kind::Rate | Kind::Burst(_) => Part::Takes,
                 _ => Part::Absent,
             },
-            (Contender::Gort | Contender::Go | Contender::Tokio | Contender::May | Contender::Smol, _) => Part::Takes,
+            _ => Part::Takes,
         }
     }
 
@@ -172,8 +192,8 @@ impl Contender {
             Contender::Tokio => workload != Dial,
             Contender::May | Contender::Smol | Contender::Mio => matches!(workload, Echo64 | Echo1000 | Churn),
             Contender::Std => matches!(workload, Echo64 | Churn | Stream),
-            Contender::GortSink | Contender::GortFile | Contender::GoSink => matches!(workload, Echo64 | Echo1000),
             Contender::ParkingLot | Contender::Crossbeam => false,
+            _ => matches!(workload, Echo64 | Echo1000),
         };
         if takes { Part::Takes } else { Part::Absent }
     }
