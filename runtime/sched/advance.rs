@@ -98,6 +98,11 @@ static INBOX: Inbox =
 
 /// When the present generation began.
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
+/// How long it took to end the one before.
+static TOOK_NS: AtomicU64 = AtomicU64::new(0);
+/// A generation lasts at least so many times as long as it takes to end one, however many bytes it has: with a million goroutines
+/// the census is long, and ending would be all that is done.
+const SHARE: u64 = 10;
 
 /// Wakes the advancer if it waits.
 fn nudge() {
@@ -145,8 +150,10 @@ pub(crate) fn remind(now_ns: u64) {
     if r#gen == 0 || !record::may_publish(r#gen + 1) {
         return;
     }
-    let old = now_ns.saturating_sub(BEGAN_NS.load(Ordering::Relaxed)) >= GENERATION_NS;
-    if old || record::fresh_bytes() >= BYTES_MAX.load(Ordering::Relaxed) {
+    let age_ns = now_ns.saturating_sub(BEGAN_NS.load(Ordering::Relaxed));
+    let may_be_cut = age_ns >= TOOK_NS.load(Ordering::Relaxed).saturating_mul(SHARE);
+    let is_large = record::fresh_bytes() >= BYTES_MAX.load(Ordering::Relaxed);
+    if age_ns >= GENERATION_NS || is_large && may_be_cut {
         INBOX.due.store(true, Ordering::SeqCst);
         let waiting = INBOX.waiting.lock().take();
         if let Some(g) = waiting {
@@ -329,6 +336,7 @@ fn advance(end: End, cache: &mut Cache) {
     let r#gen = record::generation();
     assert!(r#gen != 0, "a generation ends while tracing is off");
     let opened_at = record::opened_at();
+    let began_ns = mono_ns();
     let inside = Inside::enter().expect("the advancer is a goroutine");
     name_ps(&inside, r#gen);
     let still = SLAB.hold_still();
@@ -348,6 +356,7 @@ fn advance(end: End, cache: &mut Cache) {
     drop(still);
     // SAFETY: publish() has returned; there is one advancer.
     unsafe { record::close(r#gen, opened_at, &missing, end) };
+    TOOK_NS.store(mono_ns().saturating_sub(began_ns), Ordering::Relaxed);
 }
 
 /// Sees to it that every P, and what runs on it, was named in `r#gen` (V1).
