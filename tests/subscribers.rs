@@ -52,7 +52,7 @@ fn smoke_recorder() {
     everywhere("smoke_recorder", || {
         let _guard = HangGuard::new("smoke_recorder");
         rt::run(|| {
-            let recorder = FlightRecorder::new();
+            let recorder = FlightRecorder::new().max_bytes(1 << 20);
             assert!(!recorder.enabled());
             assert!(matches!(recorder.snapshot(io::sink()), Err(SnapshotError::NotStarted)));
             recorder.stop();
@@ -92,7 +92,7 @@ fn streams_and_recorders_side_by_side() {
                 .map(|i| {
                     rt::go(move || {
                         let mut rng = Rng::new(seed + i);
-                        for _ in 0..scaled(40, 15) {
+                        for _ in 0..scaled(40, 8) {
                             if i % 2 == 0 {
                                 let buffer = Buffer::default();
                                 let stream = Stream::start(buffer.clone()).unwrap();
@@ -129,13 +129,13 @@ fn snapshots_at_once() {
         let whole = Buffer::default();
         rt::trace::start(whole.clone()).unwrap();
         let stop = load(8);
-        let recorder = Arc::new(FlightRecorder::new());
+        let recorder = Arc::new(FlightRecorder::new().max_bytes(1 << 19));
         recorder.start().unwrap();
         let all: Vec<_> = (0..8)
             .map(|_| {
                 let recorder = recorder.clone();
                 rt::go(move || {
-                    for _ in 0..5 {
+                    for _ in 0..scaled(5, 2) {
                         let mut trace = Vec::new();
                         recorder.snapshot(&mut trace).unwrap();
                         judge("a snapshot of several", &trace);
