@@ -677,3 +677,50 @@ impl SaidOnStderr {
         std::fs::read_to_string(&self.0).unwrap()
     }
 }
+
+/// The time slice that the calling thread wishes for, in nanoseconds; or sets it.
+#[cfg(target_os = "linux")]
+fn wished_slice(set: Option<u64>) -> u64 {
+    // SAFETY: the kernel writes to, and reads from, a live struct of the size it is told.
+    unsafe {
+        let mut attr: libc::sched_attr = std::mem::zeroed();
+        let size = size_of::<libc::sched_attr>() as libc::c_uint;
+        assert_eq!(libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size, 0), 0);
+        if let Some(ns) = set {
+            (attr.size, attr.sched_runtime) = (size, ns);
+            assert_eq!(libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0), 0);
+        }
+        attr.sched_runtime
+    }
+}
+
+/// A loop that has lost its processor gives way to those that have one, until it comes back.
+#[cfg(target_os = "linux")]
+#[test]
+fn without_a_processor_it_gives_way() {
+    const LONG_NS: u64 = 100_000_000;
+    with_one_p("without_a_processor_it_gives_way", || {
+        let usual = wished_slice(None);
+        wished_slice(Some(LONG_NS));
+        if wished_slice(None) != LONG_NS {
+            println!("NOT TESTED: this kernel (before Linux 6.12) has no time slices to be wished for");
+            return;
+        }
+        wished_slice(Some(0));
+        traced("gives_way", move || {
+            let hog = rt::go(move || {
+                while wished_slice(None) != LONG_NS {
+                    std::hint::spin_loop();
+                }
+                // Into the runtime, and so back to a processor.
+                rt::yield_now();
+                wished_slice(None) == usual
+            });
+            // Somebody wants the processor all the while.
+            while !hog.is_finished() {
+                rt::time::sleep(TICK);
+            }
+            assert!(hog.join().unwrap(), "the wish was not taken back");
+        });
+    });
+}

@@ -19,6 +19,8 @@ pub(crate) mod rng;
 #[cfg(not(loom))]
 pub(crate) mod say;
 #[cfg(not(loom))]
+pub(crate) mod slice;
+#[cfg(not(loom))]
 pub(crate) mod slots;
 #[cfg(not(loom))]
 pub(crate) mod spin;

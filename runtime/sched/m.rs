@@ -48,6 +48,8 @@ pub(crate) struct M {
     pub(crate) after: Cell<Option<After>>,
     /// The blocking call that its goroutine is in is counted (M2; see [`crate::sched::calls`]).
     pub(crate) counted: Cell<bool>,
+    /// Its thread was told to give way to those that have a P (see [`crate::sched::outside::give_way`]).
+    pub(crate) gives_way: AtomicBool,
     pub(crate) slot: Slot,
     pub(crate) parker: Parker,
     next_p: AtomicPtr<P>,
@@ -103,6 +105,7 @@ impl M {
             current: AtomicPtr::new(std::ptr::null_mut()),
             after: Cell::new(None),
             counted: Cell::new(false),
+            gives_way: AtomicBool::new(false),
             slot: Slot::new(0),
             parker: Parker::new(),
             next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use tracer::record::Slot;
 use tracer::wire::ext::Cause;
 
-use crate::prim::chaos;
+use crate::prim::{chaos, slice};
 use crate::sched::border::Visit;
 use crate::sched::counts::{HAND_OFFS, WITHOUT_P};
 use crate::sched::emit::{self, At};
@@ -134,10 +134,25 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
     held
 }
 
+/// The thread of `m`, whose P was just taken from it in plain code, is to let those run that have one: what it computes is not
+/// waited for by anybody who could wait for less. Until it comes back.
+pub(crate) fn give_way(m: &'static M) {
+    let gone = || m.p().is_none() && m.gives_way.load(Ordering::SeqCst);
+    m.gives_way.store(true, Ordering::SeqCst);
+    slice::set(m.tid(), slice::LONG_NS);
+    if !gone() {
+        // It has come back meanwhile, and perhaps before the wish.
+        slice::set(m.tid(), slice::DEFAULT);
+    }
+}
+
 /// The P is gone. Takes an idle one if there is one, otherwise queues up.
 fn come_back_without_p(g: &'static G, m: &'static M) {
     debug_assert!(m.p().is_none() && g.state.status() == Status::Syscall);
     WITHOUT_P.fetch_sub(1, Ordering::Relaxed);
+    if m.gives_way.swap(false, Ordering::SeqCst) {
+        slice::set(m.tid(), slice::DEFAULT);
+    }
     let p = if chaos::one_in(3) { None } else { SCHED.take_idle_p() };
     chaos::window();
     let Some(p) = p else {

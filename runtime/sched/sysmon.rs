@@ -246,6 +246,9 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> Option<Cau
     let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);
     let cause = if declared { Cause::BlockingCall } else { Cause::OutsideTooLong };
     hand_off(outside::take_p(slot(), m, visit, Some(cause)), now);
+    if cause == Cause::OutsideTooLong {
+        outside::give_way(m);
+    }
     Some(cause)
 }
 
