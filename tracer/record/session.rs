@@ -128,7 +128,7 @@ impl std::error::Error for StreamError {
 /// Whether tracing is on: one relaxed load.
 #[inline]
 pub fn enabled() -> bool {
-    generation() != 0
+    !cfg!(rt_untraced) && generation() != 0
 }
 
 /// The present generation, 0 when tracing is off.
