@@ -413,7 +413,7 @@ static ALL: [Description; 28] = [
     count("/sched/goroutines:goroutines", NOW, "Goroutines that live, without the runtime's own.", || number(live())),
     distribution(
         "/sched/latencies:seconds",
-        "How long goroutines were runnable before they ran. One in 64 is measured, at random.",
+        "How long goroutines were runnable before they ran. One in 64 is measured, at random; all of them while a trigger of a flight recorder asks for it.",
         || seconds(SCHED.all_ps().iter().map(|p| &p.counts.latencies)),
     ),
     distribution(

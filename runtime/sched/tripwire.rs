@@ -319,6 +319,12 @@ pub(crate) fn keeper_sleeps() -> bool {
     QUEUE.lock().asleep
 }
 
+/// Whether the keeper has something to do.
+pub(crate) fn is_busy() -> bool {
+    let queue = QUEUE.lock();
+    !queue.trips.is_empty() || KEEPER.load(Ordering::Relaxed) != 0 && !queue.asleep
+}
+
 /// Whether the calling thread is the keeper.
 pub(crate) fn is_keeper() -> bool {
     thread_id() == KEEPER.load(Ordering::Relaxed)

@@ -11,6 +11,34 @@
 //! ```
 //!
 //! `RT_TRACE=FILE` in the environment traces a whole [`run`](crate::run) without a change to the program.
+//!
+//! A program that runs for long keeps the last seconds in memory, and writes them down when something has happened: a
+//! [`FlightRecorder`] with [triggers](Trigger).
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use rt::trace::{Files, FlightRecorder, Trigger};
+//!
+//! rt::run(|| {
+//!     let recorder = FlightRecorder::new().min_age(Duration::from_secs(5));
+//!     recorder.start()?;
+//!     let files = Files::new("flights/{trigger}-{time}-{n}.trace").cool_down(Duration::from_secs(60)).max_files(5);
+//!     // Until they are dropped.
+//!     let slow = recorder.on(Trigger::Task(Duration::from_millis(200)), files.clone())?;
+//!     let panics = recorder.on(Trigger::Panic, files.clone())?;
+//!     let ends = recorder.on(Trigger::FatalSignal, files)?;
+//!     // ... what the program does, in tasks; and where something looks wrong to it:
+//!     slow.fire("queue-too-long");
+//!     # drop((panics, ends));
+//!     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! }).unwrap();
+//! ```
+//!
+//! # What is left when the process ends
+//!
+//! [`process::exit`](crate::process::exit), and the end of a [`run`](crate::run) with `RT_TRACE`, write everything. Whatever else ends the process, `kill -9` included,
+//! a stream to a file holds the whole generations up to then, all but about the last second; if it was just being written, its
+//! tail is cut, and readers take what comes before.
 
 mod annotate;
 mod flight;
@@ -37,6 +65,7 @@ pub use trigger::{Armed, Files, Trigger};
 use crate::prim::say::say;
 use crate::sched::advance::{self, Reply};
 use crate::sched::run::start_default;
+use crate::sched::tripwire;
 
 /// The stream of [`start`], if there is one. `Busy` while it is being started or stopped.
 enum Session {
@@ -317,14 +346,20 @@ impl Drop for RunTrace {
     }
 }
 
-/// Whether there is a trace or a stream to be ended before the process is.
+/// Whether there is a trace or a stream to be ended before the process is, or a file that is on its way.
 pub(crate) fn has_session() -> bool {
-    !matches!(*SESSION.lock(), Session::None) || !STREAMS.lock().is_empty()
+    !matches!(*SESSION.lock(), Session::None) || !STREAMS.lock().is_empty() || tripwire::is_busy()
 }
 
-/// Ends the trace and all streams, if there are any, because the process is about to end. Called by a thread; waits for others who are
+/// Waits for files of triggers, and ends the trace and all streams, if there are any, because the process is about to end. Called by a thread; waits for others who are
 /// about to start or stop one.
 pub(crate) fn finish_for_exit() {
+    // Each reply is for one who waits.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
+    while tripwire::is_busy() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     loop {
         match stop() {
             Ok(_) => break,

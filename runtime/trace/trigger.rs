@@ -319,7 +319,8 @@ impl Armed {
     /// Sets it off by hand, with a reason that the file is named after. Answers whether a file will be written: not if one is being
     /// written, or was within the cool-down.
     ///
-    /// This does not wait for the file; [`FlightRecorder::dump_to`] does.
+    /// This does not wait for the file; [`FlightRecorder::dump_to`] does, and [`process::exit`](crate::process::exit) waits for files that are
+    /// on their way.
     pub fn fire(&self, reason: impl Into<Cow<'static, str>>) -> bool {
         let reason = reason.into();
         let g = current_g().map_or(0, |g| g.id());
@@ -505,8 +506,12 @@ fn panicked() {
     }
     let is_tracers = tracer::record::threads().contains(&tracer::record::thread_id());
     let patience = if is_tracers { Duration::ZERO } else { PANIC_PATIENCE };
-    let g = current_g().map_or(0, |g| g.id());
+    let me = current_g();
+    let excuse = |yes| me.inspect(|g| g.m().excused.store(yes, Ordering::Relaxed));
+    excuse(true);
+    let g = me.map_or(0, |g| g.id());
     tripwire::trip_and_wait(Kind::Panic, || Trip { g, ..Trip::new("panic") }, patience);
+    excuse(false);
 }
 
 #[cfg(test)]
