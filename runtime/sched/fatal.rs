@@ -48,7 +48,10 @@ pub(crate) fn is_handler(action: &libc::sigaction) -> bool {
 }
 
 extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    tripwire::fatal(signal, false);
+    // SAFETY: the kernel gives a valid siginfo for SA_SIGINFO.
+    if tripwire::fatal(signal, false, unsafe { tripwire::was_sent(info) }) {
+        return;
+    }
     let i = SIGNALS.iter().position(|&s| s == signal).unwrap_or(0);
     // SAFETY: the entry was written before this handler was installed. FA2: a function of the kind that its flags tell, called with what
     // the kernel gave; or the default, for a signal that is blocked until this handler returns.

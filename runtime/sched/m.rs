@@ -55,8 +55,6 @@ pub(crate) struct M {
     next_searching: Cell<Option<Searching>>,
     pub(crate) own: UnsafeCell<Own>,
     pub(crate) outside: Outside,
-    /// Its goroutine is in plain code for the runtime's sake: that is nothing to be reported. Set and cleared there.
-    pub(crate) excused: AtomicBool,
     tid: AtomicU64,
 }
 
@@ -113,7 +111,6 @@ impl M {
             next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),
             next_searching: Cell::new(searching),
             outside: Outside::default(),
-            excused: AtomicBool::new(false),
             own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), searching: None }),
             tid: AtomicU64::new(0),
         }))

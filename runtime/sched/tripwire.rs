@@ -7,6 +7,8 @@
 //! - TW3: a wire has one trip at a time on its way, and the next one no sooner than its cool-down allows. Who comes in between is counted.
 //! - TW4: a fatal signal's handler takes no lock at all: it sets a word, wakes the keeper, and waits for it for [`FATAL_WAIT_MS`] at most.
 //!   There is one such occasion in a process: a second thread that dies meanwhile waits for the same.
+//! - TW6: a fatal signal that somebody else has sent comes to any thread, one that the keeper needs included. So nobody waits then: the
+//!   keeper sends it again when it is done. A second one that comes meanwhile is let through: something hangs.
 //! - TW5: while the keeper sleeps it wakes nobody, and the deadlock report counts it as one of ours.
 
 use std::borrow::Cow;
@@ -218,15 +220,16 @@ pub(crate) fn trip_and_wait(kind: Kind, trip: impl Fn() -> Trip, patience: Durat
 }
 
 /// How long a thread that is about to die waits for the keeper.
-const FATAL_WAIT_MS: u64 = 3000;
-/// How long of that may go by before what is there has to do.
-const FATAL_FLUSH_NS: u64 = 1_500_000_000;
+const FATAL_WAIT_MS: u64 = 10_000;
+/// How long of that may go by before what is there has to do. (Much less is waited for a scheduler that does not answer.)
+const FATAL_FLUSH_NS: u64 = 8_000_000_000;
 
 /// Nothing; asked (with the signal's number above); done.
 static FATAL: AtomicU32 = AtomicU32::new(0);
 const ASKED: u32 = 1;
 const DONE: u32 = 2;
 const OVERFLOW: u32 = 4;
+const SENT: u32 = 8;
 const SIGNAL_SHIFT: u32 = 8;
 
 /// Whether a thread is about to die, and waits.
@@ -234,26 +237,48 @@ pub(crate) fn is_fatal() -> bool {
     FATAL.load(Ordering::Relaxed) & ASKED != 0
 }
 
-/// The calling thread is about to die of a signal: lets the keeper have a moment before. Async-signal-safe (TW4).
-pub(crate) fn fatal(signal: i32, overflow: bool) {
+/// The calling thread is about to die of a signal: lets the keeper have a moment before. Async-signal-safe (TW4). `sent`: by somebody else.
+/// Answers whether the signal will come again, so that nothing is to be done about it now (TW6).
+#[must_use]
+pub(crate) fn fatal(signal: i32, overflow: bool, sent: bool) -> bool {
     let wanted = is_set(Kind::Fatal) || overflow && is_set(Kind::Overflow);
     // The keeper cannot wait for itself.
-    if !wanted || thread_id() == KEEPER.load(Ordering::Relaxed) {
-        return;
+    if !wanted || !sent && thread_id() == KEEPER.load(Ordering::Relaxed) {
+        return false;
     }
-    let word = ASKED | if overflow { OVERFLOW } else { 0 } | (signal as u32) << SIGNAL_SHIFT;
-    let _ = FATAL.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
+    let flags = if overflow { OVERFLOW } else { 0 } | if sent { SENT } else { 0 };
+    let word = ASKED | flags | (signal as u32) << SIGNAL_SHIFT;
+    let first = FATAL.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire).is_ok();
     PARKER.unpark();
+    if sent {
+        return first;
+    }
     const STEP_MS: u64 = 5;
     for _ in 0..FATAL_WAIT_MS / STEP_MS {
         if FATAL.load(Ordering::Acquire) & DONE != 0 {
-            return;
+            break;
         }
         let step = libc::timespec { tv_sec: 0, tv_nsec: (STEP_MS * 1_000_000) as _ };
         // SAFETY: nanosleep is async-signal-safe; the pointer is to a live timespec.
         unsafe { libc::nanosleep(&step, std::ptr::null_mut()) };
     }
+    false
 }
+
+/// Whether a signal was sent to the process by somebody: it has nothing to do with what the thread does that got it.
+///
+/// # Safety
+///
+/// `info` is the kernel's, of a handler.
+pub(crate) unsafe fn was_sent(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: passed on to the caller.
+    let code = unsafe { (*info).si_code };
+    // Elsewhere the codes do not tell abort() from kill().
+    cfg!(target_os = "linux") && matches!(code, SI_USER | SI_QUEUE)
+}
+
+const SI_USER: i32 = 0;
+const SI_QUEUE: i32 = -1;
 
 /// The keeper's half of [`fatal`].
 fn see_to_fatal() {
@@ -273,6 +298,10 @@ fn see_to_fatal() {
         act(&wire, &trip);
     }
     FATAL.fetch_or(DONE, Ordering::Release);
+    if word & SENT != 0 {
+        // SAFETY: both calls take and give integers. The handler lets it through now.
+        unsafe { libc::kill(libc::getpid(), signal) };
+    }
 }
 
 fn signal_name(signal: i32) -> &'static str {

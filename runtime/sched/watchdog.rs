@@ -203,10 +203,7 @@ impl Watchdog {
         let Some(g) = m.current() else { return };
         let (id, declared) = (g.id(), g.state.status() == Status::Syscall && m.p().is_some());
         let for_ns = now_ns - since_ns;
-        let is_one = !declared
-            && !m.excused.load(Ordering::Relaxed)
-            && !g.marks.is_system()
-            && m.border.crossings() == crossings;
+        let is_one = !declared && !g.marks.is_system() && m.border.crossings() == crossings;
         // Both are to be said once for each stay, when their time has come.
         let first =
             |said: &AtomicBool, limit_ns: u64| for_ns >= limit_ns && !said.swap(true, Ordering::Relaxed) && is_one;

@@ -104,7 +104,10 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
         report(g, regs);
     }
     // O-3
-    tripwire::fatal(signal, overflow.is_some());
+    // SAFETY: as above.
+    if tripwire::fatal(signal, overflow.is_some(), unsafe { tripwire::was_sent(info) }) {
+        return;
+    }
     // O-2, and the end of our own case: whatever was there before takes it from here.
     // SAFETY: written by install() before the handler was installed.
     let previous = unsafe { (*PREVIOUS.0.get()).assume_init_ref() };

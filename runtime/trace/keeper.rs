@@ -3,7 +3,8 @@
 //! - KE1: they are made when the first trigger is armed, so that nothing has to be made when it matters. While they sleep they wake nobody,
 //!   and the deadlock report counts them as ours; while one works there is no report.
 //! - KE2: ending a generation needs the scheduler, which may be what is broken. So the flusher asks for it, and the keeper waits for
-//!   that no longer than it can afford, and then writes the whole generations that there are.
+//!   that no longer than it can afford, and then writes the whole generations that there are. It waits longer when the generation has been
+//!   changed and is only to be put together, which may take a while when the machine is busy.
 //! - KE3: neither calls the program's logger, which may hang or send: the reporter does.
 
 use std::io;
@@ -11,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tracer::clock::mono_ns;
+use tracer::record;
 
 use crate::sched::{advance, tripwire};
 use crate::trace::{BUSY, Counted};
 
-/// How long a generation's end is waited for (KE2).
-const FLUSH: Duration = Duration::from_secs(3);
+/// How long a generation's end is waited for, and how long until it is put together (KE2).
+const CHANGE: Duration = Duration::from_secs(4);
+const WHOLE: Duration = Duration::from_secs(8);
 
 /// What the flusher is asked for and has done.
 struct Flushes {
@@ -92,6 +95,7 @@ fn flusher() {
 /// [`tripwire::Trip`].
 pub(super) fn flush(until_ns: Option<u64>) -> bool {
     let began = Instant::now();
+    let before = record::generation();
     let mut flushes = FLUSHES.lock();
     flushes.wanted += 1;
     let mine = flushes.wanted;
@@ -99,8 +103,10 @@ pub(super) fn flush(until_ns: Option<u64>) -> bool {
     while flushes.done < mine {
         // In steps: a thread may have begun to die meanwhile, and then there is less time.
         CHANGED.wait_for(&mut flushes, Duration::from_millis(20));
-        let hurry = tripwire::is_fatal() && until_ns.is_none() && began.elapsed() >= Duration::from_secs(1);
-        if hurry || began.elapsed() >= FLUSH || until_ns.is_some_and(|until| mono_ns() >= until) {
+        let passed = began.elapsed();
+        let hurry = tripwire::is_fatal() && until_ns.is_none() && passed >= Duration::from_secs(1);
+        let stuck = passed >= if record::generation() == before { CHANGE } else { WHOLE };
+        if hurry || stuck || until_ns.is_some_and(|until| mono_ns() >= until) {
             break;
         }
     }

@@ -4,8 +4,8 @@
 //! there for it (`trace/keeper.rs`).
 //!
 //! - TR1: no file is overwritten: each has a number, and one that exists is passed over.
-//! - TR2: the panic hook waits, as plain code: it may be anywhere, on any stack, with any lock held. It does not wait on threads that the
-//!   snapshot needs.
+//! - TR2: the panic hook waits without the scheduler: it may be anywhere, on any stack, with any lock held. It does not wait on threads that
+//!   the snapshot needs, nor on more than a few of those that the scheduler has.
 //! - TR3: a recorder's lock is not waited for without end: whoever holds it may be the one who dies.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Error, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tracer::record::Ring;
 
 use crate::prim::say::say;
+use crate::sched::outside::blocking_at_once;
 use crate::sched::run::try_start_default;
 use crate::sched::tripwire::{self, Kind, Trip, Wire};
 use crate::sched::{fatal, reporter};
@@ -58,15 +59,16 @@ pub enum Trigger {
     /// want it: what the [watchdog](crate::Config::watchdog) reports, with a limit of its own. Declared
     /// [blocking calls](crate::blocking) do not count. Found while it lasts, in steps of up to 5 ms.
     Stuck(Duration),
-    /// A panic, of any goroutine or thread, whether it is caught or not. It goes on when the file is written, or after five seconds.
+    /// A panic, of any goroutine or thread, whether it is caught or not. It goes on when the file is written, or after ten seconds. (Where many
+    /// goroutines panic at once, some of them wait.)
     ///
     /// It is found by a panic hook, which is installed by the first such trigger, calls the hook that was there before, and stays.
     /// A hook that the program sets later ends this, unless it calls the one before it.
     Panic,
-    /// A goroutine has used up its stack. The process ends when the file is written, or after three seconds.
+    /// A goroutine has used up its stack. The process ends when the file is written, or after ten seconds.
     StackOverflow,
     /// A signal that is about to end the process: SIGSEGV, SIGBUS, SIGABRT (so `abort`, too), SIGILL, SIGFPE; stack overflows among them.
-    /// What there was before has its turn when the file is written, or after three seconds. It happens once: a fault that a handler
+    /// What there was before has its turn when the file is written, or after ten seconds. It happens once: a fault that a handler
     /// repairs counts.
     ///
     /// If the thread that dies holds what the scheduler needs, the file ends with the last whole generation, about a second
@@ -431,10 +433,8 @@ fn write(recorder: &Mutex<State>, place: &Place, trip: &Trip) -> io::Result<Wrot
         return Err(Error::other("nothing is recorded yet, and the present generation cannot be ended"));
     }
     let (path, file) = place.make(&trip.name)?;
-    let written = (|| {
-        let mut out = BufWriter::with_capacity(1 << 16, file);
-        ring.write_to(&mut out)
-    })();
+    // Closed before anything else is done with it.
+    let written = ring.write_to(&mut BufWriter::with_capacity(1 << 16, file));
     match written {
         Ok(bytes) => {
             place.add(path.clone());
@@ -478,7 +478,7 @@ fn tell(trip: &Trip, result: io::Result<Wrote>) {
 }
 
 /// For how long a panic waits for its file.
-const PANIC_PATIENCE: Duration = Duration::from_secs(5);
+const PANIC_PATIENCE: Duration = Duration::from_secs(10);
 
 fn install_hook() -> io::Result<()> {
     static ONCE: Once = Once::new();
@@ -498,6 +498,10 @@ fn install_hook() -> io::Result<()> {
     Ok(())
 }
 
+/// Goroutines that wait for a panic's file, and how many may: each keeps a thread, and there must be some left to make the file.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+const WAITING_MAX: usize = 16;
+
 /// TR2
 #[cold]
 fn panicked() {
@@ -507,11 +511,18 @@ fn panicked() {
     let is_tracers = tracer::record::threads().contains(&tracer::record::thread_id());
     let patience = if is_tracers { Duration::ZERO } else { PANIC_PATIENCE };
     let me = current_g();
-    let excuse = |yes| me.inspect(|g| g.m().excused.store(yes, Ordering::Relaxed));
-    excuse(true);
     let g = me.map_or(0, |g| g.id());
-    tripwire::trip_and_wait(Kind::Panic, || Trip { g, ..Trip::new("panic") }, patience);
-    excuse(false);
+    let wait = |patience| tripwire::trip_and_wait(Kind::Panic, || Trip { g, ..Trip::new("panic") }, patience);
+    match me {
+        None => wait(patience),
+        Some(_) if WAITING.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX => wait(Duration::ZERO),
+        // An even count: outside, so that the runtime may be called.
+        Some(g) if g.m().border.crossings().is_multiple_of(2) => blocking_at_once(|| wait(patience)),
+        Some(_) => wait(patience),
+    }
+    if me.is_some() {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
