@@ -815,7 +815,7 @@ fn a_killed_process_leaves_whole_generations() {
     for at in (trace.len() / 2..trace.len()).step_by(step).chain([trace.len() - 1]) {
         let mut reader = Reader::new(&trace[..at]).unwrap();
         let (mut n, mut cut) = (0, None);
-        while let Some(e) = reader.next() {
+        for e in reader.by_ref() {
             match e {
                 Ok(_) => n += 1,
                 Err(e) => cut = Some(e.broken().unwrap_or_else(|| panic!("cut at {at}: {e}")).rule),
