@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::sched::counts::{self, BUCKETS, Durations, HAND_OFFS, STOPPED, STOPPING, WITHOUT_P};
 use crate::sched::p::P;
 use crate::sched::state::Status;
-use crate::sched::{SCHED, calls, quit, reporter, run, watchdog};
+use crate::sched::{SCHED, calls, quit, reporter, run, tripwire, watchdog};
 
 /// What kind of value a metric has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,7 +289,7 @@ const NOW: bool = false;
 const EVER: bool = true;
 
 /// Sorted by name.
-static ALL: [Description; 25] = [
+static ALL: [Description; 28] = [
     count(
         "/gort/sched/blocking-calls/queued:calls",
         EVER,
@@ -356,6 +356,21 @@ static ALL: [Description; 25] = [
     count("/gort/timers:timers", NOW, "Timers that are set, one for each goroutine that sleeps.", || {
         number(sum(|p| p.timers.len() as u64))
     }),
+    count(
+        "/gort/trace/snapshots/failed:files",
+        EVER,
+        "Files of flight recorders that a trigger wanted and that could not be written.",
+        || number(crate::trace::snapshots().1),
+    ),
+    count(
+        "/gort/trace/snapshots/suppressed:triggers",
+        EVER,
+        "Times a trigger of a flight recorder went off and nothing was written, because its last file was too recent.",
+        || number(tripwire::suppressed()),
+    ),
+    count("/gort/trace/snapshots/written:files", EVER, "Files of flight recorders that triggers have written.", || {
+        number(crate::trace::snapshots().0)
+    }),
     count("/gort/watchdog/reports:reports", EVER, "Reports of the watchdog.", || number(watchdog::reports())),
     count("/sched/gomaxprocs:threads", NOW, "GOMAXPROCS: how many goroutines run at the same time.", || {
         number(run::gomaxprocs() as u64)
@@ -398,7 +413,7 @@ static ALL: [Description; 25] = [
     count("/sched/goroutines:goroutines", NOW, "Goroutines that live, without the runtime's own.", || number(live())),
     distribution(
         "/sched/latencies:seconds",
-        "How long goroutines were runnable before they ran. One in 64 is measured, at random.",
+        "How long goroutines were runnable before they ran. One in 64 is measured, at random; all of them while a trigger of a flight recorder asks for it.",
         || seconds(SCHED.all_ps().iter().map(|p| &p.counts.latencies)),
     ),
     distribution(
@@ -439,7 +454,7 @@ fn live() -> u64 {
 fn threads() -> u64 {
     let ms = SCHED.inner.lock().ms as u64;
     // Sysmon, once the runtime has started, and the tracer's threads, and who makes reports and dumps.
-    let others = reporter::threads() + quit::threads() + tracer::record::threads().len();
+    let others = reporter::threads() + crate::trace::keepers() + quit::threads() + tracer::record::threads().len();
     ms + u64::from(ms > 0) + others as u64
 }
 

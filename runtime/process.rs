@@ -353,12 +353,12 @@ fd_of!(ChildStdin, std::process::ChildStdin);
 fd_of!(ChildStdout, std::process::ChildStdout);
 fd_of!(ChildStderr, std::process::ChildStderr);
 
-/// Ends the process with an exit code, after the trace that is being recorded, if there is one.
+/// Ends the process with an exit code, after the trace that is being recorded, if there is one, and all [streams](crate::trace::Stream).
 ///
 /// `std::process::exit` ends it too, but what was recorded since the last generation began, about a second, is lost. As
 /// there, no destructor runs, and goroutines and threads stop wherever they are. While the trace is being ended the others go on.
 ///
-/// If the trace cannot be ended within five seconds (its writer waits for something) the process ends without.
+/// If they cannot be ended within five seconds (a writer waits for something) the process ends without.
 pub fn exit(code: i32) -> ! {
     // Ending a trace takes a goroutine's turn, for which there may be no other thread than this one, even if this were a declared blocking
     // call. So a goroutine waits, and a thread that needs nothing of the scheduler ends the process.

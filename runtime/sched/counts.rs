@@ -4,7 +4,7 @@
 //!   load and a store, without a locked instruction; readers add up what they find.
 //! - U2: how long goroutines wait for their turn is measured for one of [`SAMPLE_MEAN`] on average, so that the others pay for no clock.
 //!   The distance to the next one is random: otherwise a program with a rhythm of its own could always show the same of its
-//!   goroutines.
+//!   goroutines. While somebody wants to be told of long waits all of them are measured, from the next one of the sample on.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use tracer::wire::ext::Cause;
 
 use crate::prim::rng::Rng;
 use crate::sched::g::G;
+use crate::sched::tripwire;
 
 /// A number that grows (U1).
 #[derive(Default)]
@@ -113,6 +114,9 @@ impl Sampler {
 
     #[cold]
     fn choose(&self) {
+        if tripwire::is_set(tripwire::Kind::Runnable) {
+            return; // U2: the next one, too.
+        }
         let mut rng = self.rng.replace(Rng::new(0));
         self.left.set(SAMPLE_MEAN / 2 + rng.below(SAMPLE_MEAN as usize) as u32 - 1);
         self.rng.set(rng);
@@ -166,7 +170,11 @@ impl Counts {
         // Another processor's clock may be a little behind.
         let ticks = clock::ticks().saturating_sub(g.stamp.get());
         let ns = u128::from(ticks) * 1_000_000 / u128::from(clock::ticks_per_ms().max(1));
-        self.latencies.record(ns as u64);
+        let ns = ns as u64;
+        self.latencies.record(ns);
+        if ns >= tripwire::limit_ns(tripwire::Kind::Runnable) && !g.marks.is_system() {
+            tripwire::trip_if_long(tripwire::Kind::Runnable, "runnable", ns, g.id());
+        }
     }
 }
 
@@ -185,7 +193,7 @@ impl GlobalCounts {
     /// As [`Counts::runnable`]; threads have no rhythm worth a random number.
     pub(crate) fn runnable(&mut self, g: &G) {
         if self.left == 0 {
-            self.left = SAMPLE_MEAN;
+            self.left = if tripwire::is_set(tripwire::Kind::Runnable) { 1 } else { SAMPLE_MEAN };
             stamp(g);
         }
         self.left -= 1;

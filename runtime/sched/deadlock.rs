@@ -1,7 +1,7 @@
 //! "all goroutines are asleep": nothing runs, nothing will.
 //!
 //! - D1: reported only when all Ps are idle, nothing is runnable, no timer is set, nobody waits for a socket, and every thread of the process is
-//!   accounted for: Ms that sleep, sysmon, the sleeping reporter, the tracer's threads, the thread that sends signals while nobody listens to
+//!   accounted for: Ms that sleep, sysmon, the reporter and the keeper's threads while they sleep, the tracer's threads, the thread that sends signals while nobody listens to
 //!   any, and threads that wait in a primitive of ours. Any other thread could still send, so then there is no report. Nor is there one while
 //!   somebody listens to signals: anybody may send those.
 //! - D2: it must look the same for [`SETTLE_NS`], with no goroutine of the program's resumed meanwhile: a thread that was woken counts as
@@ -120,7 +120,7 @@ struct Stillness {
     /// Other threads that wait in a primitive, and how often one was woken.
     asleep: usize,
     wakes: u64,
-    /// Whether the reporter sleeps: then it, too, wakes nobody.
+    /// How many of the reporter and the keeper's threads sleep: then they, too, wake nobody.
     reporters: usize,
     /// Whether there is the thread that sends signals, and nobody who listens to them.
     signal_threads: usize,
@@ -136,7 +136,7 @@ impl Stillness {
             return None;
         }
         let (asleep, wakes, turns) = (foreign::asleep(), foreign::wakes(), turns());
-        let reporters = reporter::sleeping_threads();
+        let reporters = reporter::sleeping_threads() + crate::trace::sleeping_keepers();
         if SIGNALS.listeners.load(Ordering::SeqCst) != 0 {
             return None;
         }

@@ -69,6 +69,8 @@ pub(crate) struct Outside {
     since_ns: AtomicU64,
     /// This stay outside was reported.
     pub(crate) reported: AtomicBool,
+    /// Tripwires were told of it.
+    pub(crate) tripped: AtomicBool,
 }
 
 impl Outside {
@@ -79,6 +81,7 @@ impl Outside {
             // ORDER: Release; pairs with outside_since_ns(): with the counter comes the time.
             self.crossings.store(crossings, Ordering::Release);
             self.reported.store(false, Ordering::Relaxed);
+            self.tripped.store(false, Ordering::Relaxed);
         }
         self.since_ns.load(Ordering::Relaxed)
     }

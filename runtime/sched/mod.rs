@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   prim, stack, coro <- state, border, searchers (pure protocols)
-//!                     <- counts, block, g, slab, m, run_queue, p, procs, timer, queue (the nouns)
+//!                     <- tripwire, counts, block, g, slab, m, run_queue, p, procs, timer, queue (the nouns)
 //!                     <- emit <- park, calls, outside, life, find, network, wake (a goroutine's way)
-//!                     <- world, resize, advance, sysmon, trim, deadlock, cycle, dump, watchdog, quit (those who look from outside)
+//!                     <- world, resize, advance, sysmon, trim, deadlock, cycle, dump, watchdog, quit, fatal (those who look from outside)
 //!                     <- spawn, run (the way in)
 //! ```
 
@@ -18,6 +18,7 @@ pub(crate) mod cycle;
 pub(crate) mod deadlock;
 pub(crate) mod dump;
 pub(crate) mod emit;
+pub(crate) mod fatal;
 pub(crate) mod find;
 pub(crate) mod foreign;
 pub(crate) mod g;
@@ -47,6 +48,7 @@ pub(crate) mod sysmon;
 pub(crate) mod task;
 pub(crate) mod timer;
 pub(crate) mod trim;
+pub(crate) mod tripwire;
 pub(crate) mod wake;
 pub(crate) mod watchdog;
 pub(crate) mod wired;

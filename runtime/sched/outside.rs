@@ -47,6 +47,21 @@ use crate::sched::{SCHED, calls, wired};
 pub fn blocking<T>(f: impl FnOnce() -> T) -> T {
     let Some(inside) = Inside::enter() else { return f() };
     calls::enter(&inside);
+    declared(inside, f)
+}
+
+/// As [`blocking`], for something short that cannot wait for a place: it may hold a thread more than there are places.
+#[inline(never)]
+pub(crate) fn blocking_at_once<T>(f: impl FnOnce() -> T) -> T {
+    match Inside::enter() {
+        Some(inside) => declared(inside, f),
+        None => f(),
+    }
+}
+
+// Inlined: the place is in the frame of a function that says what the caller does.
+#[inline(always)]
+fn declared<T>(inside: Inside, f: impl FnOnce() -> T) -> T {
     let place = Place::here();
     begin(&inside, &place);
     inside.leave_at_once();

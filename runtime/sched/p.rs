@@ -94,6 +94,8 @@ pub(crate) struct Seen {
     pub(crate) told_ns: Cell<u64>,
     /// That this slice is too long was reported.
     pub(crate) reported: Cell<bool>,
+    /// Tripwires were told of it.
+    pub(crate) tripped: Cell<bool>,
 }
 
 // SAFETY: the cells follow P2, and `seen` belongs to one thread.

@@ -34,11 +34,16 @@ struct State {
 
 static REPORTER: OnceLock<&'static Reporter> = OnceLock::new();
 
-/// Has a report made. Called by sysmon only.
+/// Has a report made. By threads of the runtime's own, outside the border.
 pub(crate) fn submit(job: Job) {
     let reporter = match REPORTER.get() {
         Some(r) => *r,
         None => {
+            static MAKING: Mutex<()> = Mutex::new(());
+            let _one = MAKING.lock();
+            if REPORTER.get().is_some() {
+                return submit(job);
+            }
             let r: &'static Reporter = Box::leak(Box::new(Reporter {
                 slot: Slot::new(0),
                 parker: Parker::new(),

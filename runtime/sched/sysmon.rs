@@ -205,6 +205,7 @@ fn look(now: u64, watchdog: &mut Watchdog) -> Look {
             seen.slice_since_ns.set(now);
             seen.told_ns.set(0);
             seen.reported.set(false);
+            seen.tripped.set(false);
         } else if now - seen.slice_since_ns.get() >= OUTSIDE_NS && is_wanted(p, now) {
             let was_told = m.preempt.swap(true, Ordering::Relaxed);
             if seen.told_ns.get() == 0 {

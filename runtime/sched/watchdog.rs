@@ -13,6 +13,7 @@
 //!   most; where there are more it takes several looks to see all.
 //! - WD5: a cycle is reported once: goroutines in it never go on (CY3). One that was dissolved by a time-out and closed
 //!   again is another.
+//! - WD6: whoever has set a tripwire for it is told, by a limit of his own, of the same that WD1 and WD2 report. Once for each stay.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -32,6 +33,7 @@ use crate::sched::p::P;
 use crate::sched::reporter;
 use crate::sched::slab::SLAB;
 use crate::sched::state::Status;
+use crate::sched::tripwire::{self, Kind};
 
 /// The limit, if nothing is said.
 pub(crate) const LIMIT_DEFAULT: Duration = Duration::from_millis(100);
@@ -80,7 +82,7 @@ static LOST: parking_lot::Mutex<Vec<&'static M>> = parking_lot::Mutex::new(Vec::
 
 /// The P of `m` was taken in plain code, by somebody else than sysmon.
 pub(crate) fn lost_p_to_others(m: &'static M) {
-    if LIMIT_NS.load(Ordering::Relaxed) != 0 {
+    if LIMIT_NS.load(Ordering::Relaxed) != 0 || tripwire::is_set(Kind::Stuck) {
         LOST.lock().push(m);
     }
 }
@@ -114,6 +116,19 @@ impl Watchdog {
         Watchdog { limit_ns: LIMIT_NS.load(Ordering::Relaxed), away: Vec::new(), cycles_looked_ns: 0 }
     }
 
+    /// From when on somebody is to be told of a stay.
+    #[inline]
+    fn soonest_ns(&self) -> u64 {
+        let report = if self.limit_ns == 0 { tripwire::OFF } else { self.limit_ns };
+        report.min(tripwire::limit_ns(Kind::Stuck))
+    }
+
+    /// Whether somebody is still to be told of the stay that `m` is in.
+    fn wants(&self, m: &M) -> bool {
+        let left = |said: &AtomicBool| !said.load(Ordering::Relaxed);
+        self.limit_ns != 0 && left(&m.outside.reported) || tripwire::is_set(Kind::Stuck) && left(&m.outside.tripped)
+    }
+
     /// Whether nobody is watched who is on no P.
     pub(crate) fn is_idle(&self) -> bool {
         self.away.is_empty()
@@ -122,7 +137,7 @@ impl Watchdog {
     /// `m`, which has a P, has not crossed its border since `since_ns`.
     #[inline]
     pub(crate) fn is_outside(&self, m: &'static M, crossings: u32, since_ns: u64, now_ns: u64) {
-        if self.limit_ns != 0 && now_ns - since_ns >= self.limit_ns {
+        if now_ns - since_ns >= self.soonest_ns() {
             self.stays(m, crossings, since_ns, now_ns);
         }
     }
@@ -130,25 +145,32 @@ impl Watchdog {
     /// `m` keeps its P, though others want it and it was told so at `since_ns` (WD2).
     #[inline]
     pub(crate) fn keeps(&self, p: &P, m: &'static M, since_ns: u64, now_ns: u64) {
-        if self.limit_ns != 0 && now_ns - since_ns >= self.limit_ns && !p.seen.reported.get() {
+        let for_ns = now_ns - since_ns;
+        if for_ns >= tripwire::limit_ns(Kind::Stuck)
+            && !p.seen.tripped.replace(true)
+            && let Some(g) = m.current().filter(|g| !g.marks.is_system())
+        {
+            tripwire::trip_if_long(Kind::Stuck, "stuck", for_ns, g.id());
+        }
+        if self.limit_ns != 0 && for_ns >= self.limit_ns && !p.seen.reported.get() {
             let crossings = m.border.crossings();
             if let Some(g) = m.current().filter(|g| !g.marks.is_system()) {
                 p.seen.reported.set(true);
-                report(Suspect { m, g, id: g.id(), crossings, for_ns: now_ns - since_ns, why: Why::KeepsProcessor });
+                report(Suspect { m, g, id: g.id(), crossings, for_ns, why: Why::KeepsProcessor });
             }
         }
     }
 
     /// The P of `m` was taken in plain code.
     pub(crate) fn lost_p(&mut self, m: &'static M, crossings: u32, since_ns: u64) {
-        if self.limit_ns != 0 && !m.outside.reported.load(Ordering::Relaxed) {
+        if self.wants(m) {
             self.away.push(Away { m, crossings, since_ns });
         }
     }
 
     /// Looks after those that are on no P, and for cycles.
     pub(crate) fn look(&mut self, now_ns: u64) {
-        if self.limit_ns == 0 {
+        if self.limit_ns == 0 && !tripwire::is_set(Kind::Stuck) && self.away.is_empty() {
             return;
         }
         for m in std::mem::take(&mut *LOST.lock()) {
@@ -160,14 +182,13 @@ impl Watchdog {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|a| {
             let stays = a.m.border.crossings() == a.crossings;
-            let due = now_ns - a.since_ns >= self.limit_ns;
-            if stays && due {
+            if stays && now_ns - a.since_ns >= self.soonest_ns() {
                 self.stays(a.m, a.crossings, a.since_ns, now_ns);
             }
-            stays && !due
+            stays && self.wants(a.m)
         });
         self.away = away;
-        if now_ns - self.cycles_looked_ns >= CYCLES_EVERY_NS {
+        if self.limit_ns != 0 && now_ns - self.cycles_looked_ns >= CYCLES_EVERY_NS {
             self.cycles_looked_ns = now_ns;
             if owner::is_contended() {
                 seek_cycles(self.limit_ns);
@@ -181,9 +202,16 @@ impl Watchdog {
         // A P that was taken in plain code makes it Syscall as well, so then the M's P tells.
         let Some(g) = m.current() else { return };
         let (id, declared) = (g.id(), g.state.status() == Status::Syscall && m.p().is_some());
-        let reported = m.outside.reported.swap(true, Ordering::Relaxed);
-        if !reported && !declared && !g.marks.is_system() && m.border.crossings() == crossings {
-            report(Suspect { m, g, id, crossings, for_ns: now_ns - since_ns, why: Why::Outside });
+        let for_ns = now_ns - since_ns;
+        let is_one = !declared && !g.marks.is_system() && m.border.crossings() == crossings;
+        // Both are to be said once for each stay, when their time has come.
+        let first =
+            |said: &AtomicBool, limit_ns: u64| for_ns >= limit_ns && !said.swap(true, Ordering::Relaxed) && is_one;
+        if first(&m.outside.tripped, tripwire::limit_ns(Kind::Stuck)) {
+            tripwire::trip_if_long(Kind::Stuck, "stuck", for_ns, id);
+        }
+        if self.limit_ns != 0 && first(&m.outside.reported, self.limit_ns) {
+            report(Suspect { m, g, id, crossings, for_ns, why: Why::Outside });
         }
     }
 }

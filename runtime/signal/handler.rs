@@ -5,7 +5,7 @@
 //! - H1: the handler sets a bit, rings the [bell](super::bell), and calls the handler that was there before ours. It takes no lock,
 //!   allocates nothing, and keeps `errno`.
 //! - H2: a handler that was there before ours goes on being called, as the convention is among libraries. Not the runtime's own for
-//!   SIGQUIT, which would end the process.
+//!   SIGQUIT and SIGABRT, which would end the process.
 //! - H3: what [`PREVIOUS`] points to is never freed, for a handler that reads it may be held up for as long as it likes. A place takes new
 //!   memory only if it has to say something new.
 //! - H4: when nobody listens any more, the disposition is put back, unless somebody has installed a handler over ours. It is presumed that
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::bell::Bell;
 use super::number::{NUMBERS, Set, Signal};
-use crate::sched::quit;
+use crate::sched::{fatal, quit};
 
 /// Signals that came and were not seen to yet.
 static PENDING: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -149,7 +149,7 @@ impl Disposition {
     /// Sees to it that ours will call this (H2, H3). It is not installed now.
     fn install_previous(&self, base: &libc::sigaction) {
         let previous = &PREVIOUS[self.signal.index()];
-        let new = (is_function(base) && !quit::is_handler(base)).then_some(base);
+        let new = (is_function(base) && !quit::is_handler(base) && !fatal::is_handler(base)).then_some(base);
         // SAFETY: H3.
         if !same(new, unsafe { previous.load(Ordering::Relaxed).as_ref() }) {
             let new = new.map_or(null_mut(), |new| Box::into_raw(Box::new(*new)));

@@ -56,7 +56,7 @@ pub use number::Signal;
 
 use crate::chan::{self, Receiver, Sender};
 use number::Set;
-use registry::{Listener, REGISTRY};
+use registry::{Listener, REGISTRY, Target};
 
 /// Messages that the channel of [`notify`] holds.
 const CAPACITY: usize = 16;
@@ -107,6 +107,19 @@ pub fn notify(signals: &[Signal]) -> io::Result<Signals> {
 ///
 /// As [`notify`].
 pub fn notify_to(signals: &[Signal], sender: Sender<Signal>) -> io::Result<Notify> {
+    listen(signals, Target::Channel(sender))
+}
+
+/// A [`hook`], until this is dropped.
+pub(crate) type Hooked = Notify;
+
+/// Has something short done for each signal, by the thread that sends them. It wakes nobody of the program's, so the deadlock report does not
+/// count it as somebody who listens.
+pub(crate) fn hook(signal: Signal, hook: impl Fn() + Send + 'static) -> io::Result<Hooked> {
+    listen(&[signal], Target::Hook(Box::new(hook)))
+}
+
+fn listen(signals: &[Signal], target: Target) -> io::Result<Notify> {
     let set = allowed(signals)?;
     if set.is_empty() {
         return Err(Error::new(ErrorKind::InvalidInput, "no signal to listen to: name at least one"));
@@ -115,7 +128,7 @@ pub fn notify_to(signals: &[Signal], sender: Sender<Signal>) -> io::Result<Notif
     let id = registry.next_id;
     registry.next_id += 1;
     // SG3
-    registry.listeners.push(Listener { id, signals: set, sender });
+    registry.listeners.push(Listener { id, signals: set, target });
     let ignored = registry.ignored;
     registry.ignored = ignored.without(set);
     let listens =

@@ -34,7 +34,14 @@ pub(super) struct Registry {
 pub(super) struct Listener {
     pub(super) id: u64,
     pub(super) signals: Set,
-    pub(super) sender: Sender<Signal>,
+    pub(super) target: Target,
+}
+
+/// What is done for who listens.
+pub(super) enum Target {
+    Channel(Sender<Signal>),
+    /// Something of the runtime's own, which is short and wakes nobody of the program's.
+    Hook(Box<dyn Fn() + Send>),
 }
 
 /// The only one: dispositions are the process's.
@@ -58,7 +65,8 @@ impl Registry {
     /// Makes the dispositions of `signals` what they are to be now, and counts listeners. The first error; the other signals are
     /// seen to all the same.
     pub(super) fn settle(&mut self, signals: Set) -> io::Result<()> {
-        SIGNALS.set_listeners(self.listeners.iter().filter(|l| !l.signals.is_empty()).count());
+        let could_wake = |l: &&Listener| !l.signals.is_empty() && matches!(l.target, Target::Channel(_));
+        SIGNALS.set_listeners(self.listeners.iter().filter(could_wake).count());
         let mut result = Ok(());
         for signal in signals.iter() {
             let want = match () {
@@ -88,8 +96,11 @@ impl Registry {
             let mut wanted = false;
             for listener in self.listeners.iter().filter(|l| l.signals.has(signal)) {
                 wanted = true;
-                // Full or closed: dropped.
-                let _ = listener.sender.try_send(signal);
+                match &listener.target {
+                    // Full or closed: dropped.
+                    Target::Channel(sender) => drop(sender.try_send(signal)),
+                    Target::Hook(hook) => hook(),
+                }
             }
             // It came before its last listener went, who did not see it. Only if it does not come back to our handler.
             if !wanted && self.disposition(signal).is(Want::Original) && handler::is_default(signal) {

@@ -5,6 +5,7 @@
 //!   back in time, it prints the bare addresses itself.
 //! - O-2: a fault elsewhere is not ours: the handler that was there before gets it (std's, which reports overflows of
 //!   threads' own stacks).
+//! - O-3: in between, whoever has set a tripwire for it has its moment.
 
 use std::cell::UnsafeCell;
 use std::io::Write;
@@ -16,7 +17,7 @@ use tracer::unwind::{self, Cache, Regs};
 
 use crate::sched::g::G;
 use crate::sched::state::Status;
-use crate::sched::{dump, sysmon};
+use crate::sched::{dump, sysmon, tripwire};
 use crate::stack::arena::{ARENA, guard_bytes};
 use crate::stack::header;
 
@@ -98,8 +99,14 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     // SAFETY: the kernel gives a valid siginfo and context for SA_SIGINFO.
     let (address, regs) = unsafe { ((*info).si_addr() as usize, regs_of(context)) };
     // SAFETY: only looked at when the stack pointer, too, lies in that stack: then it is in use.
-    if let Some(g) = unsafe { faulted(address, regs.sp) } {
+    let overflow = unsafe { faulted(address, regs.sp) };
+    if let Some(g) = overflow {
         report(g, regs);
+    }
+    // O-3
+    // SAFETY: as above.
+    if tripwire::fatal(signal, overflow.is_some(), unsafe { tripwire::was_sent(info) }) {
+        return;
     }
     // O-2, and the end of our own case: whatever was there before takes it from here.
     // SAFETY: written by install() before the handler was installed.

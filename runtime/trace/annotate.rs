@@ -11,6 +11,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tracer::clock::mono_ns;
 use tracer::record::{self, Name};
 use tracer::unwind::Regs;
 use tracer::wire::cut_string;
@@ -18,6 +19,8 @@ use tracer::wire::cut_string;
 use crate::context::Context;
 use crate::sched::emit::{self, At, Note};
 use crate::sched::park::Inside;
+use crate::sched::tripwire::{self, Kind};
+use crate::stack::header::current_g;
 
 /// Records a note of the calling goroutine's; answers whether it did: a trace is recorded, and the caller is a goroutine.
 #[inline(never)]
@@ -30,10 +33,27 @@ fn note(note: Note<'_>) -> bool {
     true
 }
 
+/// The time, if somebody wants to be told of long ones of this kind; otherwise 0.
+#[inline]
+fn begins(kind: Kind) -> u64 {
+    if tripwire::is_set(kind) { mono_ns() } else { 0 }
+}
+
+/// What began at `began_ns` has ended, and that is recorded.
+#[inline]
+fn ended(kind: Kind, name: &'static str, began_ns: u64) {
+    if began_ns != 0 && tripwire::is_set(kind) {
+        let ns = mono_ns().saturating_sub(began_ns);
+        if ns >= tripwire::limit_ns(kind) {
+            tripwire::trip_if_long(kind, name, ns, current_g().map_or(0, |g| g.id()));
+        }
+    }
+}
+
 /// Something that the program does for a purpose, across goroutines: a request, a job. `go tool trace` shows how long tasks took, and
 /// what was done for each.
 ///
-/// It ends when it is [ended](Task::end) or dropped. What belongs to it is found by way of its [`Context`]: [regions](Region), [logs](log),
+/// It ends when it is [ended](Task::end) or dropped. What belongs to it is found by way of its [`Context`]: [regions](Region), [logs](log()),
 /// tasks inside it.
 ///
 /// ```
@@ -57,6 +77,8 @@ fn note(note: Note<'_>) -> bool {
 #[derive(Debug)]
 pub struct Task {
     number: u64,
+    /// 0: nobody asks how long it takes.
+    began_ns: u64,
 }
 
 /// What a context knows of its task.
@@ -79,7 +101,7 @@ impl Task {
         if record::enabled() {
             note(Note::TaskBegin { task: number, parent: task_of(ctx), name: Name::register(name) });
         }
-        (ctx.with_value(TaskOf(number)), Task { number })
+        (ctx.with_value(TaskOf(number)), Task { number, began_ns: begins(Kind::Task) })
     }
 
     /// Ends it.
@@ -91,6 +113,7 @@ impl Drop for Task {
         if record::enabled() {
             note(Note::TaskEnd { task: self.number });
         }
+        ended(Kind::Task, "task", self.began_ns);
     }
 }
 
@@ -112,6 +135,8 @@ struct Open {
     serial: u64,
     task: u64,
     name: Name,
+    /// 0: nobody asks how long it takes.
+    began_ns: u64,
 }
 
 crate::goroutine_local! {
@@ -152,7 +177,7 @@ fn begin(ctx: &Context, name: &str) -> u64 {
     let (task, name) = (task_of(ctx), Name::register(name));
     let Ok(serial) = SERIAL.try_with(|s| s.replace(s.get() + 1) + 1) else { return 0 };
     // The list first: what is recorded has to be on it.
-    let open = Open { serial, task, name };
+    let open = Open { serial, task, name, began_ns: begins(Kind::Region) };
     if REGIONS.try_with(|r| r.borrow_mut().push(open)).is_err() {
         return 0;
     }
@@ -184,6 +209,7 @@ fn end(serial: u64) {
         if record::enabled() {
             note(Note::RegionEnd { task: open.task, name: open.name });
         }
+        ended(Kind::Region, "region", open.began_ns);
     }
 }
 

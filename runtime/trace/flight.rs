@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,18 +34,31 @@ use crate::trace::{BUSY, Counted, StartError};
 pub struct FlightRecorder {
     min_age: Duration,
     max_bytes: usize,
-    running: Mutex<State>,
+    /// Shared with the triggers that are armed.
+    running: LazyLock<Arc<Mutex<State>>>,
 }
 
-enum State {
+#[derive(Default)]
+pub(super) enum State {
+    #[default]
     Off,
     /// It is being started or stopped.
     Busy,
     On(Running),
 }
 
+impl State {
+    /// What is kept, if it records.
+    pub(super) fn ring(&self) -> Option<Arc<Ring>> {
+        match self {
+            State::On(running) => Some(running.ring.clone()),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone)]
-struct Running {
+pub(super) struct Running {
     ring: Arc<Ring>,
     number: u64,
 }
@@ -53,7 +66,7 @@ struct Running {
 impl FlightRecorder {
     /// A recorder that keeps 10 seconds, in 10 MiB at most. It records once it is [started](FlightRecorder::start).
     pub const fn new() -> FlightRecorder {
-        FlightRecorder { min_age: Duration::from_secs(10), max_bytes: 10 << 20, running: Mutex::new(State::Off) }
+        FlightRecorder { min_age: Duration::from_secs(10), max_bytes: 10 << 20, running: LazyLock::new(Arc::default) }
     }
 
     /// How far back a snapshot reaches, if the bytes allow it. It holds from the next start on.
@@ -136,6 +149,11 @@ impl FlightRecorder {
             advance::flush();
         }
         running.ring.write_to(&mut out).map_err(SnapshotError::Io)
+    }
+
+    /// For a trigger.
+    pub(super) fn shared(&self) -> Arc<Mutex<State>> {
+        self.running.clone()
     }
 
     /// Bytes that are kept just now.

@@ -11,9 +11,39 @@
 //! ```
 //!
 //! `RT_TRACE=FILE` in the environment traces a whole [`run`](crate::run) without a change to the program.
+//!
+//! A program that runs for long keeps the last seconds in memory, and writes them down when something has happened: a
+//! [`FlightRecorder`] with [triggers](Trigger).
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use rt::trace::{Files, FlightRecorder, Trigger};
+//!
+//! rt::run(|| {
+//!     let recorder = FlightRecorder::new().min_age(Duration::from_secs(5));
+//!     recorder.start()?;
+//!     let files = Files::new("flights/{trigger}-{time}-{n}.trace").cool_down(Duration::from_secs(60)).max_files(5);
+//!     // Until they are dropped.
+//!     let slow = recorder.on(Trigger::Task(Duration::from_millis(200)), files.clone())?;
+//!     let panics = recorder.on(Trigger::Panic, files.clone())?;
+//!     let ends = recorder.on(Trigger::FatalSignal, files)?;
+//!     // ... what the program does, in tasks; and where something looks wrong to it:
+//!     slow.fire("queue-too-long");
+//!     # drop((panics, ends));
+//!     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! }).unwrap();
+//! ```
+//!
+//! # What is left when the process ends
+//!
+//! [`process::exit`](crate::process::exit), and the end of a [`run`](crate::run) with `RT_TRACE`, write everything. Whatever else ends the process, `kill -9` included,
+//! a stream to a file holds the whole generations up to then, all but about the last second; if it was just being written, its
+//! tail is cut, and readers take what comes before.
 
 mod annotate;
 mod flight;
+mod keeper;
+mod trigger;
 
 use std::any::TypeId;
 use std::fmt;
@@ -30,10 +60,12 @@ use tracer::record::{self, Subscriber};
 pub use annotate::{Region, Task, log, region, with_region};
 pub use flight::{FlightRecorder, SnapshotError};
 pub use tracer::record::{Stats, StreamError};
+pub use trigger::{Armed, Files, Trigger};
 
 use crate::prim::say::say;
 use crate::sched::advance::{self, Reply};
 use crate::sched::run::start_default;
+use crate::sched::tripwire;
 
 /// The stream of [`start`], if there is one. `Busy` while it is being started or stopped.
 enum Session {
@@ -48,6 +80,9 @@ static SESSION: Mutex<Session> = Mutex::new(Session::None);
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 /// Streams whose writers may do anything, sending on a channel included: those that are not std's.
 static UNKNOWN_WRITERS: AtomicUsize = AtomicUsize::new(0);
+
+/// Streams that have not ended, by number, each with what is told when it has: for whoever ends the process.
+static STREAMS: Mutex<Vec<(u64, Arc<Reply<()>>)>> = Mutex::new(Vec::new());
 
 /// Counts in one of the two as long as it lives.
 struct Counted(&'static AtomicUsize);
@@ -109,9 +144,17 @@ impl Stream {
         let _busy = Counted::new(&BUSY);
         let unknown = is_unknown::<W>().then(|| Counted::new(&UNKNOWN_WRITERS));
         let ended = Reply::new();
-        let tell = ended.clone();
-        let stream = record::Stream::new(Box::new(out), move |result| tell.set(result)).map_err(StartError::Io)?;
+        let over = Reply::new();
+        let (tell, tell_exit) = (ended.clone(), over.clone());
+        let on_end = move |result| {
+            tell.set(result);
+            STREAMS.lock().retain(|(_, over)| !Arc::ptr_eq(over, &tell_exit));
+            tell_exit.set(());
+        };
+        let stream = record::Stream::new(Box::new(out), on_end).map_err(StartError::Io)?;
         let number = advance::attach(Subscriber::Stream(stream)).map_err(StartError::Io)?;
+        // Nobody can have detached it yet, so it has not ended.
+        STREAMS.lock().push((number, over));
         Ok(Stream { number, ended: Some(ended), _unknown: unknown })
     }
 
@@ -275,6 +318,9 @@ pub(crate) fn certain_after() -> Option<Duration> {
     Some(if UNKNOWN_WRITERS.load(Ordering::SeqCst) != 0 { Duration::from_secs(3) } else { Duration::ZERO })
 }
 
+pub(crate) use keeper::{sleeping_threads as sleeping_keepers, threads as keepers};
+pub(crate) use trigger::counts as snapshots;
+
 /// Ends the trace of a run when dropped.
 pub(crate) struct RunTrace(PathBuf);
 
@@ -300,20 +346,34 @@ impl Drop for RunTrace {
     }
 }
 
-/// Whether there is a trace to be ended before the process is.
+/// Whether there is a trace or a stream to be ended before the process is, or a file that is on its way.
 pub(crate) fn has_session() -> bool {
-    !matches!(*SESSION.lock(), Session::None)
+    !matches!(*SESSION.lock(), Session::None) || !STREAMS.lock().is_empty() || tripwire::is_busy()
 }
 
-/// Ends the trace, if there is one, because the process is about to end. Called by a thread; waits for others who are about
-/// to start or stop one.
+/// Waits for files of triggers, and ends the trace and all streams, if there are any, because the process is about to end. Called by a thread; waits for others who are
+/// about to start or stop one.
 pub(crate) fn finish_for_exit() {
+    // Each reply is for one who waits.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock();
+    while tripwire::is_busy() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     loop {
         match stop() {
-            Ok(_) => return,
-            Err(StopError::Stream(e)) => return say(format_args!("gort: {e}")),
-            Err(StopError::NotStarted) if !has_session() => return,
+            Ok(_) => break,
+            Err(StopError::Stream(e)) => {
+                say(format_args!("gort: {e}"));
+                break;
+            }
+            Err(StopError::NotStarted) if matches!(*SESSION.lock(), Session::None) => break,
             Err(StopError::NotStarted) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
+    // Theirs to stop, but they will not come to it.
+    let streams = STREAMS.lock().clone();
+    let _busy = Counted::new(&BUSY);
+    streams.iter().for_each(|(number, _)| advance::detach(*number));
+    streams.iter().for_each(|(_, over)| over.wait());
 }
