@@ -14,6 +14,9 @@
 //!   idle), and every goroutine was named in it or is noted (T5). A running one is named through its M, never noted.
 //! - V2: noted statuses are written after the close, if still nobody named the goroutine. If nobody did, it has not moved
 //!   since, so the note is true.
+//! - V7: every goroutine with a name or labels tells them in each generation: when it is made or first runs in it, or the census notes
+//!   them, for those that are only named, too. Such a note has the time at which it was true, and is written unless the goroutine told
+//!   them after all.
 //! - V5: GOMAXPROCS changes between advances, by the advancer. So the Ps that a census names are those that there are when it is over.
 //! - V3: a goroutine that is Idle is not announced yet: whoever announces it does so in a later guard, and names it then.
 //! - V6: a session lasts from the first subscriber to the last. The next one begins when the reader of the last one is through.
@@ -32,6 +35,7 @@ use parking_lot::Mutex;
 use tracer::clock::mono_ns;
 use tracer::record::{self, End, Fixed, NotedStatus, Subscriber};
 use tracer::unwind::{Cache, Regs};
+use tracer::wire::ext::{self, Record};
 use tracer::wire::{GoStatus, NO_M};
 
 use crate::sched::emit::{self, At};
@@ -281,6 +285,7 @@ fn begin() -> io::Result<()> {
         let guard = m.slot.acquire();
         let mut w = guard.writer().expect("just published");
         emit::procs_change(&mut w, m, SCHED.gomaxprocs());
+        emit::run_queues(&mut w);
         emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
     }
     drop(stopped);
@@ -341,13 +346,17 @@ fn advance(end: End, cache: &mut Cache) {
     let m = inside.m();
     if let Some(mut w) = m.slot.acquire().writer() {
         emit::procs_change(&mut w, m, SCHED.gomaxprocs());
+        emit::run_queues(&mut w);
     }
     // V2
     let missing: Vec<NotedStatus> =
-        noted.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
+        noted.statuses.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
+    // V7
+    let mut records = ext::Writer::new();
+    noted.told.iter().filter(|(g, ..)| !g.has_told(r#gen)).for_each(|(_, time, what)| records.push(*time, *what));
     drop(still);
     // SAFETY: publish() has returned; there is one advancer.
-    unsafe { record::close(r#gen, opened_at, &missing, end) };
+    unsafe { record::close(r#gen, opened_at, &missing, records, end) };
 }
 
 /// Sees to it that every P, and what runs on it, was named in `r#gen` (V1).
@@ -417,9 +426,17 @@ fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
     }
 }
 
-/// Notes every goroutine that nobody has named in `r#gen`.
-fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Vec<(&'static G, NotedStatus)> {
-    let mut noted = Vec::new();
+/// What a census has found.
+#[derive(Default)]
+struct Noted {
+    statuses: Vec<(&'static G, NotedStatus)>,
+    /// Names and labels, and when they were these (V7).
+    told: Vec<(&'static G, u64, Record)>,
+}
+
+/// Notes every goroutine that nobody has named in `r#gen`, and the names and labels of those that have not told them.
+fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Noted {
+    let mut noted = Noted::default();
     for (i, g) in still.iter().enumerate() {
         // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
         g.trace.ready_next(r#gen);
@@ -427,14 +444,23 @@ fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Vec<
             inside.yield_now(Fixed::Preempted);
         }
         let mut turns = 0u32;
-        while !g.trace.was_traced(r#gen) {
+        loop {
+            let is_named = g.trace.was_traced(r#gen);
+            if is_named && g.has_told(r#gen) {
+                break;
+            }
             match g.state.scan() {
                 Scan::Nothing => break,
                 Scan::Held(status, hold) => {
-                    noted.push((g, note(g, status, r#gen, cache)));
+                    if !is_named {
+                        noted.statuses.push((g, note(g, status, r#gen, cache)));
+                    }
+                    tell(g, r#gen, &mut noted.told);
                     drop(hold);
                     break;
                 }
+                // One that was named while it ran, or has begun to run since, has told them in the same guard.
+                Scan::Running if is_named => break,
                 Scan::Running => {
                     if let Some(p) = g.last_m().and_then(|m| m.p()) {
                         name_p(inside, p, r#gen);
@@ -451,6 +477,30 @@ fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Vec<
         }
     }
     noted
+}
+
+/// Notes the name and the labels of a goroutine that stands still (its state word is held).
+fn tell(g: &'static G, r#gen: u64, told: &mut Vec<(&'static G, u64, Record)>) {
+    // SAFETY: N2: the word is held.
+    let (name, labels) = unsafe { (g.name(), g.labels()) };
+    if name.is_none() && labels.is_none() {
+        return;
+    }
+    let now = tracer::clock::ticks();
+    let mut note = |text: &str, record: &dyn Fn(u64) -> Record| {
+        // SAFETY: the generation is not closed.
+        let id = unsafe { record::noted_string(r#gen, text) };
+        // 0: the table is full, and it is counted as lost.
+        if id != 0 {
+            told.push((g, now, record(id)));
+        }
+    };
+    if let Some(name) = name {
+        note(name, &|name| Record::Name { g: g.id(), name });
+    }
+    if let Some(labels) = labels {
+        note(labels.text(), &|labels| Record::Labels { g: g.id(), labels });
+    }
 }
 
 /// What is to be written about a goroutine that stands still (its state word is held).

@@ -94,6 +94,8 @@ pub(crate) struct Seen {
     pub(crate) told_ns: Cell<u64>,
     /// That this slice is too long was reported.
     pub(crate) reported: Cell<bool>,
+    /// How many queued when that was last written, and in which generation.
+    pub(crate) queued: Cell<(u64, u64)>,
 }
 
 // SAFETY: the cells follow P2, and `seen` belongs to one thread.

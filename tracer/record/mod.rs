@@ -47,7 +47,7 @@ pub use recorder::Ring;
 #[cfg(not(loom))]
 pub use session::{
     End, NotedStatus, Stats, StreamError, attach, begin, close, enabled, fresh_bytes, generation, may_publish,
-    noted_stack, opened_at, publish, register, threads,
+    noted_stack, noted_string, opened_at, publish, register, threads,
 };
 #[cfg(not(loom))]
 pub(crate) use session::{GENERATION, tables};

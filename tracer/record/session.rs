@@ -15,7 +15,7 @@ use crate::record::generation::Close;
 use crate::record::sink::{SINK, Subscriber, Threads};
 use crate::record::slot::Slot;
 use crate::record::{gate, table};
-use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M};
+use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M, ext};
 
 /// The generation that gates open for; 0 when tracing is off.
 pub(crate) static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -228,13 +228,13 @@ impl fmt::Debug for End {
     }
 }
 
-/// Ends a generation: takes every slot's batches, adds the noted statuses, and hands it to the sink. `opened_at` is what
-/// [`opened_at`] said while it was the present one.
+/// Ends a generation: takes every slot's batches, adds the noted statuses and records, and hands it to the sink. `opened_at` is
+/// what [`opened_at`] said while it was the present one.
 ///
 /// # Safety
 ///
 /// [`publish`] has returned for a later generation (or 0) since `r#gen` was the present one, and only the advancer calls this.
-pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], end: End) {
+pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: ext::Writer, end: End) {
     let slots = SLOTS.lock().clone();
     for slot in slots {
         // SAFETY: passed on to the caller: publish() has seen every gate quiet.
@@ -245,6 +245,9 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], end: End)
         if !ext.is_empty() {
             SINK.push_ext(r#gen, ext);
         }
+    }
+    if !records.is_empty() {
+        SINK.push_ext(r#gen, records);
     }
     if !noted.is_empty() {
         let now = clock::ticks();
@@ -294,4 +297,13 @@ pub unsafe fn noted_stack(r#gen: u64, regs: crate::unwind::Regs, top: usize, cac
     let n = unsafe { unwind::walk(regs, top, cache, &mut frames) };
     let words = frames.map(|f| f as u64);
     u64::from(tables(r#gen).stacks.put(&words[..n]))
+}
+
+/// The id of a string in a generation's table, 0 if that is full: for records that are noted for [`close`].
+///
+/// # Safety
+///
+/// `r#gen` is not closed.
+pub unsafe fn noted_string(r#gen: u64, s: &str) -> u64 {
+    super::strings::dynamic_id(tables(r#gen).strings.put(s))
 }
