@@ -204,6 +204,15 @@ fn a_writer_that_blocks_blocks_nobody() {
             judge("beside a writer that blocks", &buffer.take());
         }
         wait_for("the writer was called", || reached.load(SeqCst));
+        // Another one that nobody lets go.
+        let (_never, stuck) = std::sync::mpsc::channel();
+        let hopeless = Stream::start(Stuck(stuck, Arc::default())).unwrap();
+        match hopeless.stop_timeout(Duration::from_millis(20)) {
+            Err(StopError::TimedOut) => {}
+            other => panic!("{other:?}"),
+        }
+        let quick = Stream::start(io::sink()).unwrap();
+        assert!(quick.stop_timeout(Duration::from_secs(1000)).unwrap().generations >= 1);
         stop();
         drop(release);
         assert!(slow.stop().unwrap().generations >= 5);

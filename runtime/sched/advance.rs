@@ -75,6 +75,15 @@ impl<T> Reply<T> {
         Caller::here().wait_until(&self.waiters, Fixed::Sync, Kind::Trace, || self.done.load(Ordering::SeqCst));
         self.value.lock().take().expect("a reply is taken once")
     }
+
+    /// As [`Reply::wait`], for so long at most.
+    pub(crate) fn wait_timeout(&self, most: Duration) -> Option<T> {
+        let until = mono_ns().saturating_add(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+        let done = || self.done.load(Ordering::SeqCst);
+        Caller::here().wait_until_time(&self.waiters, Some(until), Fixed::Sync, Kind::Trace, done);
+        // It may have come at the last moment.
+        self.value.lock().take()
+    }
 }
 
 enum Request {

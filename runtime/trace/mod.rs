@@ -115,16 +115,33 @@ impl Stream {
         Ok(Stream { number, ended: Some(ended), _unknown: unknown })
     }
 
-    /// Stops it and waits until everything is written.
+    /// Stops it and waits until everything is written: for as long as the writer takes, which may be for ever. Others go on meanwhile, and
+    /// other streams end; [`stop_timeout`](Stream::stop_timeout) waits no longer than it is told to.
     ///
     /// # Errors
     ///
     /// [`StopError::Stream`] when the writer did not get everything.
-    pub fn stop(mut self) -> Result<Stats, StopError> {
+    pub fn stop(self) -> Result<Stats, StopError> {
+        self.end(|ended| Some(ended.wait()))
+    }
+
+    /// As [`stop`](Stream::stop), and waits for the writer for so long at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop`](Stream::stop); [`StopError::TimedOut`] when the writer is not through by then.
+    pub fn stop_timeout(self, most: Duration) -> Result<Stats, StopError> {
+        self.end(|ended| ended.wait_timeout(most))
+    }
+
+    fn end(
+        mut self,
+        wait: impl FnOnce(&Reply<Result<Stats, StreamError>>) -> Option<Result<Stats, StreamError>>,
+    ) -> Result<Stats, StopError> {
         let _busy = Counted::new(&BUSY);
         advance::detach(self.number);
         let ended = self.ended.take().expect("a stream is stopped once");
-        ended.wait().map_err(StopError::Stream)
+        wait(&ended).ok_or(StopError::TimedOut)?.map_err(StopError::Stream)
     }
 }
 
@@ -179,8 +196,11 @@ impl std::error::Error for StartError {
 pub enum StopError {
     /// None was running.
     NotStarted,
-    /// The stream did not get everything. What it has got is whole generations, which any reader opens.
+    /// The stream did not get everything: see [`StreamError`].
     Stream(StreamError),
+    /// The writer has not come back in time. Recording has ended all the same; the writer gets what is left whenever it is ready, and
+    /// nobody hears what became of that.
+    TimedOut,
 }
 
 impl fmt::Display for StopError {
@@ -188,6 +208,7 @@ impl fmt::Display for StopError {
         match self {
             StopError::NotStarted => f.write_str("no trace is running"),
             StopError::Stream(e) => e.fmt(f),
+            StopError::TimedOut => f.write_str("the trace's writer has not taken everything yet"),
         }
     }
 }
@@ -195,7 +216,7 @@ impl fmt::Display for StopError {
 impl std::error::Error for StopError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            StopError::NotStarted => None,
+            StopError::NotStarted | StopError::TimedOut => None,
             StopError::Stream(e) => Some(e),
         }
     }
@@ -238,12 +259,25 @@ fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -
     }
 }
 
-/// Stops what [`start`] has started, and waits until everything is written.
+/// Stops what [`start`] has started, and waits until everything is written, for as long as the writer takes: see [`Stream::stop`].
 ///
 /// # Errors
 ///
 /// See [`StopError`]. The program loses nothing but the trace.
 pub fn stop() -> Result<Stats, StopError> {
+    stop_with(Stream::stop)
+}
+
+/// As [`stop`], and waits for the writer for so long at most.
+///
+/// # Errors
+///
+/// See [`StopError`]. After [`StopError::TimedOut`] another trace may be started.
+pub fn stop_timeout(most: Duration) -> Result<Stats, StopError> {
+    stop_with(|stream| stream.stop_timeout(most))
+}
+
+fn stop_with(end: impl FnOnce(Stream) -> Result<Stats, StopError>) -> Result<Stats, StopError> {
     let stream = {
         let mut session = SESSION.lock();
         match std::mem::replace(&mut *session, Session::Busy) {
@@ -254,7 +288,7 @@ pub fn stop() -> Result<Stats, StopError> {
             }
         }
     };
-    let result = stream.stop();
+    let result = end(stream);
     *SESSION.lock() = Session::None;
     result
 }
@@ -311,7 +345,7 @@ pub(crate) fn finish_for_exit() {
     loop {
         match stop() {
             Ok(_) => return,
-            Err(StopError::Stream(e)) => return say(format_args!("gort: {e}")),
+            Err(e @ (StopError::Stream(_) | StopError::TimedOut)) => return say(format_args!("gort: {e}")),
             Err(StopError::NotStarted) if !has_session() => return,
             Err(StopError::NotStarted) => std::thread::sleep(Duration::from_millis(1)),
         }

@@ -89,7 +89,8 @@ pub struct Stats {
     pub entries_lost: u64,
 }
 
-/// Why a stream did not get everything. What it holds up to then is whole generations, which any reader opens.
+/// Why a stream did not get everything. What it holds up to then is whole generations, which any reader opens; after an error of the
+/// writer's, and the beginning of one more, which readers call cut.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StreamError {
