@@ -87,8 +87,8 @@ impl<T> Reply<T> {
 }
 
 enum Request {
-    /// A new subscriber. The answer is its number.
-    Attach(Subscriber, Arc<Reply<io::Result<u64>>>),
+    /// A new subscriber, and whether it wants stacks. The answer is its number.
+    Attach(Subscriber, bool, Arc<Reply<io::Result<u64>>>),
     /// The subscriber with this number has enough. The answer comes when it has got its last generation.
     Detach(u64, Arc<Reply<()>>),
     /// The generation is to end now. The answer comes when all subscribers have got it.
@@ -128,9 +128,9 @@ fn ask<T>(request: impl FnOnce(Arc<Reply<T>>) -> Request) -> T {
     reply.wait()
 }
 
-/// Adds a subscriber; returns when events are recorded for it. Answers its number.
-pub(crate) fn attach(subscriber: Subscriber) -> io::Result<u64> {
-    ask(|reply| Request::Attach(subscriber, reply))
+/// Adds a subscriber; returns when events are recorded for it, with stacks if it wants them. Answers its number.
+pub(crate) fn attach(subscriber: Subscriber, stacks: bool) -> io::Result<u64> {
+    ask(|reply| Request::Attach(subscriber, stacks, reply))
 }
 
 /// Takes a subscriber off; returns when it has got its last generation.
@@ -178,7 +178,9 @@ pub(crate) fn main() {
             if requests.is_empty() { None } else { Some(requests.remove(0)) }
         };
         match request {
-            Some(Request::Attach(subscriber, reply)) => reply.set(session.attach(subscriber, &mut cache)),
+            Some(Request::Attach(subscriber, stacks, reply)) => {
+                reply.set(session.attach(subscriber, stacks, &mut cache));
+            }
             Some(Request::Detach(number, reply)) => session.detach(number, reply, &mut cache),
             Some(Request::Flush(reply)) => match record::enabled() {
                 true => {
@@ -215,11 +217,18 @@ fn wait() {
     });
 }
 
+/// What is remembered of a subscriber.
+struct Subscribed {
+    number: u64,
+    /// At how many bytes a generation is to end for its sake.
+    bytes_max: u64,
+    stacks: bool,
+}
+
 /// Who gets what is recorded.
 #[derive(Default)]
 struct Session {
-    /// The numbers of the subscribers, and at how many bytes a generation is to end for their sake.
-    subscribers: Vec<(u64, u64)>,
+    subscribers: Vec<Subscribed>,
     /// Set when the reader of the last session is through (V6).
     ending: Option<Arc<Reply<()>>>,
 }
@@ -228,8 +237,8 @@ struct Session {
 const RING_GENERATIONS: u64 = 8;
 
 impl Session {
-    fn attach(&mut self, subscriber: Subscriber, cache: &mut Cache) -> io::Result<u64> {
-        let bytes = match &subscriber {
+    fn attach(&mut self, subscriber: Subscriber, stacks: bool, cache: &mut Cache) -> io::Result<u64> {
+        let bytes_max = match &subscriber {
             Subscriber::Stream(_) => GENERATION_BYTES,
             Subscriber::Ring(ring) => (ring.max_bytes() as u64 / RING_GENERATIONS).clamp(1 << 16, GENERATION_BYTES),
         };
@@ -237,24 +246,27 @@ impl Session {
             if let Some(ending) = self.ending.take() {
                 ending.wait();
             }
+            record::set_stacks(stacks);
             begin()?;
         } else {
             wait_for_tables();
+            if stacks {
+                record::set_stacks(true);
+            }
             advance(End::default(), cache);
         }
         let number = record::attach(subscriber, record::generation());
-        self.subscribers.push((number, bytes));
-        self.set_bytes_max();
+        self.subscribers.push(Subscribed { number, bytes_max, stacks });
+        self.set_wishes();
         Ok(number)
     }
 
     fn detach(&mut self, number: u64, reply: Arc<Reply<()>>, cache: &mut Cache) {
         let before = self.subscribers.len();
-        self.subscribers.retain(|s| s.0 != number);
+        self.subscribers.retain(|s| s.number != number);
         if self.subscribers.len() == before {
             return reply.set(());
         }
-        self.set_bytes_max();
         let last = self.subscribers.is_empty();
         let mut then: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || reply.set(()))];
         if last {
@@ -265,10 +277,13 @@ impl Session {
             wait_for_tables();
         }
         advance(End { detach: vec![number], then, last }, cache);
+        self.set_wishes();
     }
 
-    fn set_bytes_max(&self) {
-        let least = self.subscribers.iter().map(|s| s.1).min().unwrap_or(GENERATION_BYTES);
+    /// What all of them want together.
+    fn set_wishes(&self) {
+        record::set_stacks(self.subscribers.iter().any(|s| s.stacks));
+        let least = self.subscribers.iter().map(|s| s.bytes_max).min().unwrap_or(GENERATION_BYTES);
         BYTES_MAX.store(least, Ordering::Relaxed);
     }
 }

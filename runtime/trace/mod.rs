@@ -14,6 +14,7 @@
 
 mod annotate;
 mod flight;
+mod options;
 
 use std::any::TypeId;
 use std::fmt;
@@ -29,6 +30,7 @@ use tracer::record::{self, Subscriber};
 
 pub use annotate::{Region, Task, log, region, with_region};
 pub use flight::{FlightRecorder, SnapshotError};
+pub use options::Options;
 pub use tracer::record::{Stats, StreamError};
 
 use crate::prim::say::say;
@@ -105,13 +107,22 @@ impl Stream {
     ///
     /// When a thread cannot be started.
     pub fn start<W: Write + Send + 'static>(out: W) -> Result<Stream, StartError> {
+        Stream::start_with(out, Options::new())
+    }
+
+    /// As [`start`](Stream::start), with a choice of what is recorded.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Stream::start).
+    pub fn start_with<W: Write + Send + 'static>(out: W, options: Options) -> Result<Stream, StartError> {
         start_default();
         let _busy = Counted::new(&BUSY);
         let unknown = is_unknown::<W>().then(|| Counted::new(&UNKNOWN_WRITERS));
         let ended = Reply::new();
         let tell = ended.clone();
         let stream = record::Stream::new(Box::new(out), move |result| tell.set(result)).map_err(StartError::Io)?;
-        let number = advance::attach(Subscriber::Stream(stream)).map_err(StartError::Io)?;
+        let number = advance::attach(Subscriber::Stream(stream), options.stacks).map_err(StartError::Io)?;
         Ok(Stream { number, ended: Some(ended), _unknown: unknown })
     }
 
@@ -232,11 +243,23 @@ impl std::error::Error for StopError {
 ///
 /// See [`StartError`].
 pub fn start(out: impl Write + Send + 'static) -> Result<(), StartError> {
-    start_with(|| Ok(out))
+    start_with(out, Options::new())
+}
+
+/// As [`start`], with a choice of what is recorded.
+///
+/// # Errors
+///
+/// See [`StartError`].
+pub fn start_with(out: impl Write + Send + 'static, options: Options) -> Result<(), StartError> {
+    start_into(|| Ok(out), options)
 }
 
 /// [`start`], with a writer that is made only when no other session runs.
-fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -> Result<(), StartError> {
+fn start_into<W: Write + Send + 'static>(
+    make: impl FnOnce() -> io::Result<W>,
+    options: Options,
+) -> Result<(), StartError> {
     start_default();
     {
         let mut session = SESSION.lock();
@@ -245,7 +268,7 @@ fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -
         }
         *session = Session::Busy;
     }
-    let started = make().map_err(StartError::Io).and_then(Stream::start);
+    let started = make().map_err(StartError::Io).and_then(|out| Stream::start_with(out, options));
     let mut session = SESSION.lock();
     match started {
         Ok(stream) => {
@@ -315,7 +338,7 @@ pub(crate) struct RunTrace(PathBuf);
 /// Starts the trace that `RT_TRACE` asks for.
 pub(crate) fn start_from_environment() -> Option<RunTrace> {
     let path = PathBuf::from(std::env::var_os("RT_TRACE").filter(|v| !v.is_empty())?);
-    match start_with(|| File::create(&path)) {
+    match start_into(|| File::create(&path), Options::new()) {
         Ok(()) => Some(RunTrace(path)),
         Err(e) => {
             say(format_args!("gort: RT_TRACE={}: {e}; running without a trace", path.display()));

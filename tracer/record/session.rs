@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -29,6 +29,19 @@ static OPENED_AT: AtomicU64 = AtomicU64::new(0);
 /// The session's ticks per second. One value for all generations: readers convert absolute times with each generation's own,
 /// and a better estimate in a later one would move its events against the earlier ones.
 static TICKS_PER_SECOND: AtomicU64 = AtomicU64::new(0);
+
+/// Whether events get stacks.
+static STACKS: AtomicBool = AtomicBool::new(true);
+
+/// Whether events get stacks: 0, for none, is as good to any reader. It may change at any time.
+pub fn set_stacks(yes: bool) {
+    STACKS.store(yes, Ordering::Relaxed);
+}
+
+#[inline]
+pub(crate) fn wants_stacks() -> bool {
+    STACKS.load(Ordering::Relaxed)
+}
 
 /// The stack and string tables of one generation.
 pub(crate) struct Tables {
@@ -290,7 +303,7 @@ pub fn opened_at() -> u64 {
 /// this call.
 pub unsafe fn noted_stack(r#gen: u64, regs: crate::unwind::Regs, top: usize, cache: &mut crate::unwind::Cache) -> u64 {
     use crate::unwind;
-    if unwind::method() == unwind::Method::Off || regs.pc == 0 {
+    if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
         return 0;
     }
     let mut frames = [0usize; crate::wire::MAX_FRAMES];

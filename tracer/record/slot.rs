@@ -15,7 +15,7 @@ use crate::clock;
 use crate::record::batch::Batch;
 use crate::record::gate::Gate;
 use crate::record::sink::SINK;
-use crate::record::{GENERATION, tables};
+use crate::record::{GENERATION, tables, wants_stacks};
 use crate::unwind::{self, Regs};
 use crate::wire::{Ev, MAX_EVENT_BYTES, MAX_FRAMES, ext};
 
@@ -249,7 +249,7 @@ impl Writer<'_> {
     /// `regs` was taken on the stack that ends at `top`, in a frame that still lives, and that stack stays mapped.
     #[inline]
     pub unsafe fn stack(&mut self, regs: Regs, top: usize) -> u64 {
-        if unwind::method() == unwind::Method::Off || regs.pc == 0 {
+        if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
             return 0;
         }
         // SAFETY: L1 as in event(); scratch is used within this call only.
