@@ -39,9 +39,9 @@ fn load(goroutines: usize) -> impl FnOnce() {
 
 /// When the first and the last event of a trace happened, in nanoseconds of its clock, and how many there are.
 fn span(trace: &[u8]) -> (i64, i64, usize) {
-    let mut reader = Reader::new(trace).expect("a good header");
+    let reader = Reader::new(trace).expect("a good header");
     let (mut first, mut last, mut n) = (i64::MAX, i64::MIN, 0);
-    while let Some(e) = reader.next() {
+    for e in reader {
         let e = e.expect("a good event");
         (first, last, n) = (first.min(e.time), last.max(e.time), n + 1);
     }

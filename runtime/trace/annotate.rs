@@ -147,8 +147,9 @@ pub fn with_region<T>(ctx: &Context, name: &str, f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// Begins a region; answers its serial number, 0 if it is not recorded.
 #[cold]
-fn begin(ctx: &Context, name: &str) -> u64 {
+pub(super) fn begin(ctx: &Context, name: &str) -> u64 {
     let (task, name) = (task_of(ctx), Name::register(name));
     let Ok(serial) = SERIAL.try_with(|s| s.replace(s.get() + 1) + 1) else { return 0 };
     // The list first: what is recorded has to be on it.
@@ -174,7 +175,12 @@ impl Drop for Region {
 
 /// Ends a region, and before it those that began after it (A1). Nothing happens if it has ended so.
 #[cold]
-fn end(serial: u64) {
+pub(super) fn end(serial: u64) {
+    let is_open =
+        REGIONS.try_with(|r| r.borrow().iter().rev().find(|o| o.serial <= serial).is_some_and(|o| o.serial == serial));
+    if is_open != Ok(true) {
+        return;
+    }
     loop {
         let last = REGIONS.try_with(|r| {
             let mut open = r.borrow_mut();

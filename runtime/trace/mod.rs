@@ -14,7 +14,11 @@
 
 mod annotate;
 mod flight;
+#[cfg(feature = "tracing")]
+mod layer;
 mod options;
+#[cfg(feature = "tracing")]
+mod span_registry;
 
 use std::any::TypeId;
 use std::fmt;
@@ -30,7 +34,11 @@ use tracer::record::{self, Subscriber};
 
 pub use annotate::{Region, Task, log, region, with_region};
 pub use flight::{FlightRecorder, SnapshotError};
+#[cfg(feature = "tracing")]
+pub use layer::TracingLayer;
 pub use options::Options;
+#[cfg(feature = "tracing")]
+pub use span_registry::SpanRegistry;
 pub use tracer::record::{Stats, StreamError};
 
 use crate::prim::say::say;
