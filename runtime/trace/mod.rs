@@ -105,7 +105,6 @@ fn is_unknown<W: 'static>() -> bool {
 pub struct Stream {
     number: u64,
     ended: Option<Arc<Reply<Result<Stats, StreamError>>>>,
-    _unknown: Option<Counted>,
 }
 
 impl Stream {
@@ -129,9 +128,14 @@ impl Stream {
         let unknown = is_unknown::<W>().then(|| Counted::new(&UNKNOWN_WRITERS));
         let ended = Reply::new();
         let tell = ended.clone();
-        let stream = record::Stream::new(Box::new(out), move |result| tell.set(result)).map_err(StartError::Io)?;
+        let on_end = move |result| {
+            tell.set(result);
+            // Whether somebody still waits or not, the writer may do something up to here.
+            drop(unknown);
+        };
+        let stream = record::Stream::new(Box::new(out), on_end).map_err(StartError::Io)?;
         let number = advance::attach(Subscriber::Stream(stream), options.stacks).map_err(StartError::Io)?;
-        Ok(Stream { number, ended: Some(ended), _unknown: unknown })
+        Ok(Stream { number, ended: Some(ended) })
     }
 
     /// Stops it and waits until everything is written: for as long as the writer takes, which may be for ever. Others go on meanwhile, and
