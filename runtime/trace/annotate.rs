@@ -33,8 +33,8 @@ fn note(note: Note<'_>) -> bool {
 /// Something that the program does for a purpose, across goroutines: a request, a job. `go tool trace` shows how long tasks took, and
 /// what was done for each.
 ///
-/// It ends when it is [ended](Task::end) or dropped. What belongs to it is found by way of its [`Context`]: [regions](Region), [logs](log()),
-/// tasks inside it.
+/// It ends when it is [ended](Task::end) or dropped. What belongs to it is found by way of its [`Context`]: [regions](Region),
+/// [logs](log()), tasks inside it.
 ///
 /// ```
 /// use rt::trace::{self, Task};
