@@ -210,3 +210,30 @@ fn stress_streams_come_and_go() {
         });
     });
 }
+
+/// A region that has ended with the one around it does not end those that began later.
+#[test]
+fn what_has_ended_ends_nothing() {
+    let (_, trace) = traced("regions that have ended", || {
+        let ctx = Context::background();
+        let outer = trace::region(&ctx, "outer");
+        let inner = trace::region(&ctx, "inner");
+        drop(outer);
+        let later = trace::region(&ctx, "later");
+        drop(inner);
+        trace::log(&ctx, "where", "in later");
+        drop(later);
+    });
+    let mut open = Vec::new();
+    let mut seen = false;
+    common::events(&trace, |e, tables| match e.kind {
+        Ev::UserRegionBegin => open.push(tables.string(e.args[1]).unwrap().into_owned()),
+        Ev::UserRegionEnd => drop(open.pop()),
+        Ev::UserLog => {
+            seen = true;
+            assert_eq!(open, ["later"]);
+        }
+        _ => {}
+    });
+    assert!(seen && open.is_empty());
+}

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::{Buffer, HangGuard, Rng, everywhere, judge, scaled, seed, wait_for};
-use rt::trace::{FlightRecorder, SnapshotError, StartError, StopError, Stream, StreamError};
+use rt::trace::{FlightRecorder, Options, SnapshotError, StartError, StopError, Stream, StreamError};
 use tracer::read::Reader;
+use tracer::wire::Ev;
 
 /// Goroutines that do a bit of everything until they are told to stop.
 fn load(goroutines: usize) -> impl FnOnce() {
@@ -204,6 +205,15 @@ fn a_writer_that_blocks_blocks_nobody() {
             judge("beside a writer that blocks", &buffer.take());
         }
         wait_for("the writer was called", || reached.load(SeqCst));
+        // Another one that nobody lets go.
+        let (_never, stuck) = std::sync::mpsc::channel();
+        let hopeless = Stream::start(Stuck(stuck, Arc::default())).unwrap();
+        match hopeless.stop_timeout(Duration::from_millis(20)) {
+            Err(StopError::TimedOut) => {}
+            other => panic!("{other:?}"),
+        }
+        let quick = Stream::start(io::sink()).unwrap();
+        assert!(quick.stop_timeout(Duration::from_secs(1000)).unwrap().generations >= 1);
         stop();
         drop(release);
         assert!(slow.stop().unwrap().generations >= 5);
@@ -254,4 +264,58 @@ fn from_threads() {
     let mut trace = Vec::new();
     recorder.snapshot(&mut trace).unwrap();
     judge("from a thread", &trace);
+}
+
+/// Without stacks a trace is as good as any, and goroutines still have their functions; who else records has them.
+#[test]
+fn without_stacks() {
+    everywhere("without_stacks", || {
+        /// How many events that could have a stack have one, and how many goroutines begin somewhere.
+        fn stacks(trace: &[u8]) -> (usize, usize) {
+            let (mut with, mut starts) = (0, 0);
+            common::events(trace, |e, _| match e.kind {
+                Ev::GoBlock | Ev::GoStop => with += usize::from(e.args[1] != 0),
+                Ev::GoCreate => {
+                    starts += usize::from(e.args[1] != 0);
+                    with += usize::from(e.args[2] != 0);
+                }
+                Ev::GoUnblock => with += usize::from(e.args[2] != 0),
+                Ev::GoStatusStack => with += 1,
+                _ => {}
+            });
+            (with, starts)
+        }
+        let _guard = HangGuard::new("without_stacks");
+        rt::run(|| {
+            let bare = Options::new().stacks(false);
+            let stop = load(8);
+            let work = || (0..20).for_each(|_| rt::go(rt::yield_now).join().unwrap());
+            let (buffer, second) = (Buffer::default(), Buffer::default());
+            let stream = Stream::start_with(buffer.clone(), bare).unwrap();
+            let recorder = FlightRecorder::new().options(bare);
+            recorder.start().unwrap();
+            work();
+            stream.stop().unwrap();
+            let trace = buffer.take();
+            judge("without stacks", &trace);
+            let (with, starts) = stacks(&trace);
+            assert!(with == 0 && starts >= 20, "{with} stacks, {starts} starts");
+            let rich = Stream::start(second.clone()).unwrap();
+            work();
+            rich.stop().unwrap();
+            let trace = second.take();
+            judge("beside one without stacks", &trace);
+            let (with, starts) = stacks(&trace);
+            assert!(starts >= 20 && (with > 20 || tracer::unwind::method() == tracer::unwind::Method::Off), "{with}");
+            // The one with stacks has gone, and with it the stacks.
+            recorder.stop();
+            recorder.start().unwrap();
+            work();
+            let mut trace = Vec::new();
+            recorder.snapshot(&mut trace).unwrap();
+            judge("a snapshot without stacks", &trace);
+            assert_eq!(stacks(&trace).0, 0);
+            stop();
+        });
+    });
 }

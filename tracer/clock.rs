@@ -25,6 +25,45 @@ struct Base {
     counter: u64,
     mono_ns: u64,
     is_counter: bool,
+    /// For tests. (Then `is_counter` is not set, so it costs nothing else.)
+    wrong: Option<Wrong>,
+}
+
+/// What may be the matter with a clock.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// It jumps back by 2 ms, and later forward again, a hundred times a second.
+    JumpsBack,
+    /// It stands still for 3 ms at a time.
+    StandsStill,
+    /// Threads read times that are up to 1 ms apart.
+    Differs,
+}
+
+impl Wrong {
+    fn ns(self) -> u64 {
+        const MS: u64 = 1_000_000;
+        let now = mono_ns();
+        match self {
+            Wrong::JumpsBack => now - now / (5 * MS) % 2 * (2 * MS),
+            Wrong::StandsStill => now - now % (3 * MS),
+            Wrong::Differs => now - crate::record::thread_id() * 7919 % 1000 * 1000,
+        }
+    }
+}
+
+/// Makes the clock wrong for the rest of the process, to see what becomes of a trace. For tests; before anything else.
+///
+/// # Panics
+///
+/// When the clock is in use.
+#[doc(hidden)]
+pub fn be_wrong(how: Wrong) {
+    // Readings may be a bit before the first.
+    let early = mono_ns() - 10_000_000;
+    let base = Base { counter: early, mono_ns: early, is_counter: false, wrong: Some(how) };
+    assert!(BASE.set(base).is_ok(), "the clock is in use");
 }
 
 static BASE: OnceLock<Base> = OnceLock::new();
@@ -33,7 +72,7 @@ fn base() -> &'static Base {
     BASE.get_or_init(|| {
         let is_counter = has_invariant_counter();
         let (counter, mono_ns) = if is_counter { pair() } else { (mono_ns(), mono_ns()) };
-        Base { counter, mono_ns, is_counter }
+        Base { counter, mono_ns, is_counter, wrong: None }
     })
 }
 
@@ -41,8 +80,12 @@ fn base() -> &'static Base {
 #[inline]
 pub fn ticks() -> u64 {
     let b = base();
-    let now = if b.is_counter { counter() } else { mono_ns() };
+    let now = if b.is_counter { counter() } else { without_counter(b) };
     now.saturating_sub(b.counter) + 1
+}
+
+fn without_counter(b: &Base) -> u64 {
+    b.wrong.map_or_else(mono_ns, Wrong::ns)
 }
 
 /// Ticks per second, from the clock's first use to now. More exact the longer the process runs: 0.01 ppm after 50 ms.

@@ -14,6 +14,9 @@
 //!   idle), and every goroutine was named in it or is noted (T5). A running one is named through its M, never noted.
 //! - V2: noted statuses are written after the close, if still nobody named the goroutine. If nobody did, it has not moved
 //!   since, so the note is true.
+//! - V7: every goroutine with a name or labels tells them in each generation: when it is made or first runs in it, or the census notes
+//!   them, for those that are only named, too. Such a note has the time at which it was true, and is written unless the goroutine told
+//!   them after all.
 //! - V5: GOMAXPROCS changes between advances, by the advancer. So the Ps that a census names are those that there are when it is over.
 //! - V3: a goroutine that is Idle is not announced yet: whoever announces it does so in a later guard, and names it then.
 //! - V6: a session lasts from the first subscriber to the last. The next one begins when the reader of the last one is through.
@@ -32,6 +35,7 @@ use parking_lot::Mutex;
 use tracer::clock::mono_ns;
 use tracer::record::{self, End, Fixed, NotedStatus, Subscriber};
 use tracer::unwind::{Cache, Regs};
+use tracer::wire::ext::{self, Record};
 use tracer::wire::{GoStatus, NO_M};
 
 use crate::sched::emit::{self, At};
@@ -71,11 +75,20 @@ impl<T> Reply<T> {
         Caller::here().wait_until(&self.waiters, Fixed::Sync, Kind::Trace, || self.done.load(Ordering::SeqCst));
         self.value.lock().take().expect("a reply is taken once")
     }
+
+    /// As [`Reply::wait`], for so long at most.
+    pub(crate) fn wait_timeout(&self, most: Duration) -> Option<T> {
+        let until = mono_ns().saturating_add(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
+        let done = || self.done.load(Ordering::SeqCst);
+        Caller::here().wait_until_time(&self.waiters, Some(until), Fixed::Sync, Kind::Trace, done);
+        // It may have come at the last moment.
+        self.value.lock().take()
+    }
 }
 
 enum Request {
-    /// A new subscriber. The answer is its number.
-    Attach(Subscriber, Arc<Reply<io::Result<u64>>>),
+    /// A new subscriber, and whether it wants stacks. The answer is its number.
+    Attach(Subscriber, bool, Arc<Reply<io::Result<u64>>>),
     /// The subscriber with this number has enough. The answer comes when it has got its last generation.
     Detach(u64, Arc<Reply<()>>),
     /// The generation is to end now. The answer comes when all subscribers have got it.
@@ -120,9 +133,9 @@ fn ask<T>(request: impl FnOnce(Arc<Reply<T>>) -> Request) -> T {
     reply.wait()
 }
 
-/// Adds a subscriber; returns when events are recorded for it. Answers its number.
-pub(crate) fn attach(subscriber: Subscriber) -> io::Result<u64> {
-    ask(|reply| Request::Attach(subscriber, reply))
+/// Adds a subscriber; returns when events are recorded for it, with stacks if it wants them. Answers its number.
+pub(crate) fn attach(subscriber: Subscriber, stacks: bool) -> io::Result<u64> {
+    ask(|reply| Request::Attach(subscriber, stacks, reply))
 }
 
 /// Takes a subscriber off; returns when it has got its last generation.
@@ -172,7 +185,9 @@ pub(crate) fn main() {
             if requests.is_empty() { None } else { Some(requests.remove(0)) }
         };
         match request {
-            Some(Request::Attach(subscriber, reply)) => reply.set(session.attach(subscriber, &mut cache)),
+            Some(Request::Attach(subscriber, stacks, reply)) => {
+                reply.set(session.attach(subscriber, stacks, &mut cache));
+            }
             Some(Request::Detach(number, reply)) => session.detach(number, reply, &mut cache),
             Some(Request::Flush(reply)) => match record::enabled() {
                 true => {
@@ -209,11 +224,18 @@ fn wait() {
     });
 }
 
+/// What is remembered of a subscriber.
+struct Subscribed {
+    number: u64,
+    /// At how many bytes a generation is to end for its sake.
+    bytes_max: u64,
+    stacks: bool,
+}
+
 /// Who gets what is recorded.
 #[derive(Default)]
 struct Session {
-    /// The numbers of the subscribers, and at how many bytes a generation is to end for their sake.
-    subscribers: Vec<(u64, u64)>,
+    subscribers: Vec<Subscribed>,
     /// Set when the reader of the last session is through (V6).
     ending: Option<Arc<Reply<()>>>,
 }
@@ -222,8 +244,8 @@ struct Session {
 const RING_GENERATIONS: u64 = 8;
 
 impl Session {
-    fn attach(&mut self, subscriber: Subscriber, cache: &mut Cache) -> io::Result<u64> {
-        let bytes = match &subscriber {
+    fn attach(&mut self, subscriber: Subscriber, stacks: bool, cache: &mut Cache) -> io::Result<u64> {
+        let bytes_max = match &subscriber {
             Subscriber::Stream(_) => GENERATION_BYTES,
             Subscriber::Ring(ring) => (ring.max_bytes() as u64 / RING_GENERATIONS).clamp(1 << 16, GENERATION_BYTES),
         };
@@ -231,24 +253,27 @@ impl Session {
             if let Some(ending) = self.ending.take() {
                 ending.wait();
             }
+            record::set_stacks(stacks);
             begin()?;
         } else {
             wait_for_tables();
+            if stacks {
+                record::set_stacks(true);
+            }
             advance(End::default(), cache);
         }
         let number = record::attach(subscriber, record::generation());
-        self.subscribers.push((number, bytes));
-        self.set_bytes_max();
+        self.subscribers.push(Subscribed { number, bytes_max, stacks });
+        self.set_wishes();
         Ok(number)
     }
 
     fn detach(&mut self, number: u64, reply: Arc<Reply<()>>, cache: &mut Cache) {
         let before = self.subscribers.len();
-        self.subscribers.retain(|s| s.0 != number);
+        self.subscribers.retain(|s| s.number != number);
         if self.subscribers.len() == before {
             return reply.set(());
         }
-        self.set_bytes_max();
         let last = self.subscribers.is_empty();
         let mut then: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || reply.set(()))];
         if last {
@@ -259,10 +284,13 @@ impl Session {
             wait_for_tables();
         }
         advance(End { detach: vec![number], then, last }, cache);
+        self.set_wishes();
     }
 
-    fn set_bytes_max(&self) {
-        let least = self.subscribers.iter().map(|s| s.1).min().unwrap_or(GENERATION_BYTES);
+    /// What all of them want together.
+    fn set_wishes(&self) {
+        record::set_stacks(self.subscribers.iter().any(|s| s.stacks));
+        let least = self.subscribers.iter().map(|s| s.bytes_max).min().unwrap_or(GENERATION_BYTES);
         BYTES_MAX.store(least, Ordering::Relaxed);
     }
 }
@@ -288,6 +316,7 @@ fn begin() -> io::Result<()> {
         let guard = m.slot.acquire();
         let mut w = guard.writer().expect("just published");
         emit::procs_change(&mut w, m, SCHED.gomaxprocs());
+        emit::run_queues(&mut w);
         emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
     }
     drop(stopped);
@@ -349,13 +378,17 @@ fn advance(end: End, cache: &mut Cache) {
     let m = inside.m();
     if let Some(mut w) = m.slot.acquire().writer() {
         emit::procs_change(&mut w, m, SCHED.gomaxprocs());
+        emit::run_queues(&mut w);
     }
     // V2
     let missing: Vec<NotedStatus> =
-        noted.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
+        noted.statuses.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
+    // V7
+    let mut records = ext::Writer::new();
+    noted.told.iter().filter(|(g, ..)| !g.has_told(r#gen)).for_each(|(_, time, what)| records.push(*time, *what));
     drop(still);
     // SAFETY: publish() has returned; there is one advancer.
-    unsafe { record::close(r#gen, opened_at, &missing, end) };
+    unsafe { record::close(r#gen, opened_at, &missing, records, end) };
     TOOK_NS.store(mono_ns().saturating_sub(began_ns), Ordering::Relaxed);
 }
 
@@ -426,9 +459,17 @@ fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
     }
 }
 
-/// Notes every goroutine that nobody has named in `r#gen`.
-fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Vec<(&'static G, NotedStatus)> {
-    let mut noted = Vec::new();
+/// What a census has found.
+#[derive(Default)]
+struct Noted {
+    statuses: Vec<(&'static G, NotedStatus)>,
+    /// Names and labels, and when they were these (V7).
+    told: Vec<(&'static G, u64, Record)>,
+}
+
+/// Notes every goroutine that nobody has named in `r#gen`, and the names and labels of those that have not told them.
+fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Noted {
+    let mut noted = Noted::default();
     for (i, g) in still.iter().enumerate() {
         // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
         g.trace.ready_next(r#gen);
@@ -436,14 +477,23 @@ fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Vec<
             inside.yield_now(Fixed::Preempted);
         }
         let mut turns = 0u32;
-        while !g.trace.was_traced(r#gen) {
+        loop {
+            let is_named = g.trace.was_traced(r#gen);
+            if is_named && g.has_told(r#gen) {
+                break;
+            }
             match g.state.scan() {
                 Scan::Nothing => break,
                 Scan::Held(status, hold) => {
-                    noted.push((g, note(g, status, r#gen, cache)));
+                    if !is_named {
+                        noted.statuses.push((g, note(g, status, r#gen, cache)));
+                    }
+                    tell(g, r#gen, &mut noted.told);
                     drop(hold);
                     break;
                 }
+                // One that was named while it ran, or has begun to run since, has told them in the same guard.
+                Scan::Running if is_named => break,
                 Scan::Running => {
                     if let Some(p) = g.last_m().and_then(|m| m.p()) {
                         name_p(inside, p, r#gen);
@@ -460,6 +510,30 @@ fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Vec<
         }
     }
     noted
+}
+
+/// Notes the name and the labels of a goroutine that stands still (its state word is held).
+fn tell(g: &'static G, r#gen: u64, told: &mut Vec<(&'static G, u64, Record)>) {
+    // SAFETY: N2: the word is held.
+    let (name, labels) = unsafe { (g.name(), g.labels()) };
+    if name.is_none() && labels.is_none() {
+        return;
+    }
+    let now = tracer::clock::ticks();
+    let mut note = |text: &str, record: &dyn Fn(u64) -> Record| {
+        // SAFETY: the generation is not closed.
+        let id = unsafe { record::noted_string(r#gen, text) };
+        // 0: the table is full, and it is counted as lost.
+        if id != 0 {
+            told.push((g, now, record(id)));
+        }
+    };
+    if let Some(name) = name {
+        note(name, &|name| Record::Name { g: g.id(), name });
+    }
+    if let Some(labels) = labels {
+        note(labels.text(), &|labels| Record::Labels { g: g.id(), labels });
+    }
 }
 
 /// What is to be written about a goroutine that stands still (its state word is held).

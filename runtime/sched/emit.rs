@@ -8,13 +8,15 @@ use std::panic::Location;
 
 use tracer::record::{Fixed, Name, Start, Writer};
 use tracer::unwind::Regs;
-use tracer::wire::ext::{Cause, Record};
+use tracer::wire::ext::{Cause, GLOBAL_QUEUE, Record};
 use tracer::wire::{Ev, GoStatus, NO_M, ProcStatus};
 
+use crate::sched::SCHED;
 use crate::sched::g::G;
 use crate::sched::m::M;
 use crate::sched::p::P;
 use crate::sched::state::Status;
+use crate::sched::timer::Due;
 
 /// A place on a goroutine's stack: its registers and where its own frames end.
 #[derive(Clone, Copy)]
@@ -89,15 +91,15 @@ pub(crate) fn goroutine(w: &mut Writer<'_>, g: &G) {
 /// Writes the name and the labels of a goroutine that runs on this stream's M, once in a generation.
 #[inline]
 fn label(w: &mut Writer<'_>, g: &G) {
-    if g.labelled_in.get() != w.generation() {
-        g.labelled_in.set(w.generation());
+    let (tell_name, tell_labels) = g.tells(w.generation());
+    if tell_name {
         // SAFETY: N2: it is Running, and the caller is its M or that M's visitor.
         let (name, labelled) = unsafe { (g.name(), g.labels().is_some()) };
         if let Some(name) = name {
             let id = w.string(name);
             w.event(Ev::GoLabel, &[id]);
         }
-        if labelled {
+        if labelled && tell_labels {
             labels(w, g);
         }
     }
@@ -109,6 +111,34 @@ pub(crate) fn labels(w: &mut Writer<'_>, g: &G) {
     // SAFETY: N2, as above.
     let labels = unsafe { g.labels() }.map_or(0, |set| w.string(set.text()));
     w.extension(Record::Labels { g: g.id(), labels });
+}
+
+/// Writes the name and the labels of a goroutine that is being made, for it may not run in this generation.
+#[cold]
+fn introduce(w: &mut Writer<'_>, g: &G) {
+    // SAFETY: N2: it is Idle, and the caller is about to announce it.
+    let (name, labelled) = unsafe { (g.name(), g.labels().is_some()) };
+    if let Some(name) = name {
+        let name = w.string(name);
+        w.extension(Record::Name { g: g.id(), name });
+    }
+    if labelled {
+        labels(w, g);
+    }
+}
+
+/// So many goroutines queue for each P, and in the global queue.
+pub(crate) fn run_queues(w: &mut Writer<'_>) {
+    for p in SCHED.ps() {
+        w.extension(Record::RunQueue { p: u64::from(p.id), len: p.queued() as u64 });
+    }
+    w.extension(Record::RunQueue { p: GLOBAL_QUEUE, len: SCHED.global.len() as u64 });
+}
+
+/// Several timers of `p` were due.
+pub(crate) fn timers(w: &mut Writer<'_>, p: &P, due: &Due) {
+    let (goroutines, alarms) = (due.gs.len() as u64, due.alarms.len() as u64);
+    w.extension(Record::Timers { p: u64::from(p.id), goroutines, alarms });
 }
 
 /// M takes a P that was idle or handed over. Before `m` counts it as its own.
@@ -151,6 +181,11 @@ pub(crate) fn go_create(
     let new_stack = w.start_stack(start, at);
     let stack = by.id(w);
     g.trace.set_traced(w.generation());
+    g.set_told(w.generation());
+    // SAFETY: N2: it is Idle, and the caller is about to announce it.
+    if unsafe { g.name().is_some() || g.labels().is_some() } {
+        introduce(w, g);
+    }
     w.event(Ev::GoCreate, &[g.id(), new_stack, stack]);
 }
 

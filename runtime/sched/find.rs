@@ -274,6 +274,12 @@ pub(crate) fn run_timers(m: &'static M, from: &P) {
     }
     let mut due = Due::default();
     from.timers.take_due(now, &mut due);
+    if due.is_several()
+        && let Some(guard) = m.slot.acquire_if_on()
+        && let Some(mut w) = guard.writer()
+    {
+        emit::timers(&mut w, from, &due);
+    }
     let p = m.must_p();
     let many = due.gs.len() > 1 || p.has_own_work();
     while let Some(g) = due.gs.pop_front() {
@@ -298,6 +304,11 @@ pub(crate) fn run_timers_from_outside(slot: &'static Slot, now: u64) {
     for p in SCHED.all_ps() {
         let mut due = Due::default();
         p.timers.take_due(now, &mut due);
+        if due.is_several()
+            && let Some(mut w) = slot.acquire().writer()
+        {
+            emit::timers(&mut w, p, &due);
+        }
         while let Some(g) = due.gs.pop_front() {
             ready_due_from_outside(slot, g);
         }

@@ -249,8 +249,8 @@ pub(crate) struct G {
     id: AtomicU64,
     pub(crate) task: Cell<Option<RawTask>>,
     pub(crate) trace: ResourceState,
-    /// The generation in which its name and labels were last written.
-    pub(crate) labelled_in: Cell<u64>,
+    /// When its name and labels were last told (see [`G::has_told`]). Written by who may touch the cells (N2); others may look.
+    told_in: AtomicU64,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
     pub(crate) origin: Cell<Option<Origin>>,
     pub(crate) labels: UnsafeCell<Option<Arc<LabelSet>>>,
@@ -380,6 +380,29 @@ impl G {
         unsafe { (*self.labels.get()).as_ref() }
     }
 
+    /// Whether its name and labels, if it has any, were told in a generation.
+    #[inline]
+    pub(crate) fn has_told(&self, r#gen: u64) -> bool {
+        self.told_in.load(Ordering::Relaxed) / 2 == r#gen
+    }
+
+    /// It tells them in a record, without having run.
+    #[inline]
+    pub(crate) fn set_told(&self, r#gen: u64) {
+        self.told_in.store(r#gen * 2, Ordering::Relaxed);
+    }
+
+    /// It runs: answers whether it has to tell its name, for that the first time in a generation, and its labels.
+    #[inline]
+    pub(crate) fn tells(&self, r#gen: u64) -> (bool, bool) {
+        let told = self.told_in.load(Ordering::Relaxed);
+        if told == r#gen * 2 + 1 {
+            return (false, false);
+        }
+        self.told_in.store(r#gen * 2 + 1, Ordering::Relaxed);
+        (true, told != r#gen * 2)
+    }
+
     /// Puts other labels in the place of its own, which it gives back.
     ///
     /// # Safety
@@ -403,7 +426,7 @@ impl G {
     pub(crate) fn recycle(&self, id: u64) {
         self.state.claim();
         self.id.store(id, Ordering::Relaxed);
-        self.labelled_in.set(0);
+        self.told_in.store(0, Ordering::Relaxed);
         self.marks.set_system(false);
         self.entry.set(0);
         self.place.set(std::ptr::null());
@@ -490,7 +513,10 @@ mod tests {
         assert!(g.last_m().is_none() && g.stack.get().is_none() && g.link.get().is_none() && g.task.get().is_none());
         assert!(g.origin.get().is_none() && g.yielder.get().is_null() && g.locals.get().is_null());
         assert!(!g.marks.is_wired() && !g.marks.is_system() && !g.locked.get() && !g.marks.is_stamped());
-        assert_eq!((g.id(), g.walk_end(), g.locks.get(), g.stamp.get(), g.labelled_in.get()), (0, 0, 0, 0, 0));
+        assert_eq!(
+            (g.id(), g.walk_end(), g.locks.get(), g.stamp.get(), g.told_in.load(Ordering::Relaxed)),
+            (0, 0, 0, 0, 0)
+        );
         // SAFETY: nobody else has it.
         unsafe {
             assert!(g.name().is_none() && g.labels().is_none() && g.creator_stack().is_none());

@@ -96,6 +96,8 @@ pub(crate) struct Seen {
     pub(crate) reported: Cell<bool>,
     /// Tripwires were told of it.
     pub(crate) tripped: Cell<bool>,
+    /// How many queued when that was last written, and in which generation.
+    pub(crate) queued: Cell<(u64, u64)>,
 }
 
 // SAFETY: the cells follow P2, and `seen` belongs to one thread.

@@ -10,13 +10,14 @@
 //! - Y3: sysmon looks often while it finds something to do, and ever less often otherwise, down to once per [`SLOW`]. When
 //!   all Ps are idle it sleeps until a P is taken ([`wake`]) or for a while; if none was, one look later it sleeps again.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use tracer::clock::mono_ns;
 use tracer::record::{self, Slot, thread_id};
-use tracer::wire::ext::Cause;
+use tracer::wire::ext::{Cause, GLOBAL_QUEUE, Record};
 
 use crate::prim::parker::Parker;
 use crate::prim::{chaos, coarse};
@@ -37,6 +38,8 @@ const OUTSIDE_NS: u64 = 10_000_000;
 /// The shortest and the longest pause between two looks.
 const FAST: Duration = Duration::from_micros(20);
 const SLOW: Duration = Duration::from_millis(5);
+/// How often the lengths of the run queues are told while a trace is recorded.
+const QUEUES_NS: u64 = 10_000_000;
 /// Looks without anything to do before the pauses grow.
 const CALM_LOOKS: u32 = 50;
 
@@ -83,6 +86,7 @@ fn main() {
     let mut watch = Watch::new();
     let mut watchdog = Watchdog::new();
     let mut trim = Trim::new();
+    let mut queues = Queues::default();
     let mut undisturbed = false;
     loop {
         if !undisturbed && PARKER.park_timeout(pause) {
@@ -93,6 +97,7 @@ fn main() {
         let look = look(now, &mut watchdog);
         watchdog.look(now);
         advance::remind(now);
+        queues.look(now);
         backstop(now);
         let trimming = trim.look(now);
         if let Look::Busy = look {
@@ -122,6 +127,36 @@ fn main() {
             calm = 0;
             pause = FAST;
         }
+    }
+}
+
+/// The lengths of the run queues, for the trace.
+#[derive(Default)]
+struct Queues {
+    told_ns: u64,
+    /// Of the global queue: as `queued` in [`Seen`](crate::sched::p::Seen).
+    global: Cell<(u64, u64)>,
+}
+
+impl Queues {
+    /// Tells those that have changed. No lock is taken: others may change them meanwhile.
+    fn look(&mut self, now: u64) {
+        if !record::enabled() || now.saturating_sub(self.told_ns) < QUEUES_NS {
+            return;
+        }
+        self.told_ns = now;
+        let guard = slot().acquire();
+        let Some(mut w) = guard.writer() else { return };
+        let mut tell = |told: &Cell<(u64, u64)>, p: u64, len: usize| {
+            let is = (w.generation(), len as u64);
+            if told.replace(is) != is {
+                w.extension(Record::RunQueue { p, len: len as u64 });
+            }
+        };
+        for p in SCHED.ps() {
+            tell(&p.seen.queued, u64::from(p.id), p.queued());
+        }
+        tell(&self.global, GLOBAL_QUEUE, SCHED.global.len());
     }
 }
 

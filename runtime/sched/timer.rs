@@ -150,6 +150,14 @@ pub(crate) struct Due {
     pub(crate) alarms: Vec<Arc<Alarm>>,
 }
 
+impl Due {
+    /// Whether there is more than one.
+    #[inline]
+    pub(crate) fn is_several(&self) -> bool {
+        self.gs.len() + self.alarms.len() > 1
+    }
+}
+
 impl Timers {
     pub(crate) fn new() -> Timers {
         Timers { next_ns: AtomicU64::new(u64::MAX), heap: Mutex::new(Heap::default()) }

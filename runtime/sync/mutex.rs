@@ -146,7 +146,7 @@ impl Raw {
                 unsafe { self.lock.unlock() };
                 continue;
             }
-            let starving = !first_time && clock::ticks() - began > patience;
+            let starving = !first_time && clock::ticks().saturating_sub(began) > patience;
             let enlist = |node: &Node| {
                 node.slot.set(std::ptr::without_provenance_mut(usize::from(starving)));
                 // SAFETY: the lock is held; the node stays where it is until it is taken off.

@@ -53,8 +53,8 @@ fn ended(kind: Kind, name: &'static str, began_ns: u64) {
 /// Something that the program does for a purpose, across goroutines: a request, a job. `go tool trace` shows how long tasks took, and
 /// what was done for each.
 ///
-/// It ends when it is [ended](Task::end) or dropped. What belongs to it is found by way of its [`Context`]: [regions](Region), [logs](log()),
-/// tasks inside it.
+/// It ends when it is [ended](Task::end) or dropped. What belongs to it is found by way of its [`Context`]: [regions](Region),
+/// [logs](log()), tasks inside it.
 ///
 /// ```
 /// use rt::trace::{self, Task};
@@ -172,8 +172,9 @@ pub fn with_region<T>(ctx: &Context, name: &str, f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// Begins a region; answers its serial number, 0 if it is not recorded.
 #[cold]
-fn begin(ctx: &Context, name: &str) -> u64 {
+pub(super) fn begin(ctx: &Context, name: &str) -> u64 {
     let (task, name) = (task_of(ctx), Name::register(name));
     let Ok(serial) = SERIAL.try_with(|s| s.replace(s.get() + 1) + 1) else { return 0 };
     // The list first: what is recorded has to be on it.
@@ -199,7 +200,12 @@ impl Drop for Region {
 
 /// Ends a region, and before it those that began after it (A1). Nothing happens if it has ended so.
 #[cold]
-fn end(serial: u64) {
+pub(super) fn end(serial: u64) {
+    let is_open =
+        REGIONS.try_with(|r| r.borrow().iter().rev().find(|o| o.serial <= serial).is_some_and(|o| o.serial == serial));
+    if is_open != Ok(true) {
+        return;
+    }
     loop {
         let last = REGIONS.try_with(|r| {
             let mut open = r.borrow_mut();

@@ -10,7 +10,7 @@ use tracer::record::{Ring, Subscriber};
 
 use crate::sched::advance;
 use crate::sched::run::start_default;
-use crate::trace::{BUSY, Counted, StartError};
+use crate::trace::{BUSY, Counted, Options, StartError};
 
 /// Keeps the last seconds of what the runtime does in memory, to be written out when something has happened: Go's
 /// `runtime/trace.FlightRecorder`.
@@ -34,6 +34,7 @@ use crate::trace::{BUSY, Counted, StartError};
 pub struct FlightRecorder {
     min_age: Duration,
     max_bytes: usize,
+    options: Options,
     /// Shared with the triggers that are armed.
     running: LazyLock<Arc<Mutex<State>>>,
 }
@@ -66,7 +67,12 @@ pub(super) struct Running {
 impl FlightRecorder {
     /// A recorder that keeps 10 seconds, in 10 MiB at most. It records once it is [started](FlightRecorder::start).
     pub const fn new() -> FlightRecorder {
-        FlightRecorder { min_age: Duration::from_secs(10), max_bytes: 10 << 20, running: LazyLock::new(Arc::default) }
+        FlightRecorder {
+            min_age: Duration::from_secs(10),
+            max_bytes: 10 << 20,
+            options: Options::new(),
+            running: LazyLock::new(Arc::default),
+        }
     }
 
     /// How far back a snapshot reaches, if the bytes allow it. It holds from the next start on.
@@ -79,6 +85,12 @@ impl FlightRecorder {
     /// least, unless there are so many goroutines that most of the time would go into that. It holds from the next start on.
     pub const fn max_bytes(mut self, bytes: usize) -> FlightRecorder {
         self.max_bytes = bytes;
+        self
+    }
+
+    /// What is to be recorded; everything, if not said otherwise. It holds from the next start on.
+    pub const fn options(mut self, options: Options) -> FlightRecorder {
+        self.options = options;
         self
     }
 
@@ -99,7 +111,7 @@ impl FlightRecorder {
         }
         let ring = Ring::new(self.min_age, self.max_bytes);
         let _busy = Counted::new(&BUSY);
-        let attached = advance::attach(Subscriber::Ring(ring.clone()));
+        let attached = advance::attach(Subscriber::Ring(ring.clone()), self.options.stacks);
         let mut state = self.running.lock();
         match attached {
             Ok(number) => {
@@ -182,6 +194,7 @@ impl fmt::Debug for FlightRecorder {
         f.debug_struct("FlightRecorder")
             .field("min_age", &self.min_age)
             .field("max_bytes", &self.max_bytes)
+            .field("options", &self.options)
             .field("enabled", &self.enabled())
             .finish()
     }

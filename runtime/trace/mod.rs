@@ -43,6 +43,11 @@
 mod annotate;
 mod flight;
 mod keeper;
+#[cfg(feature = "tracing")]
+mod layer;
+mod options;
+#[cfg(feature = "tracing")]
+mod span_registry;
 mod trigger;
 
 use std::any::TypeId;
@@ -59,6 +64,11 @@ use tracer::record::{self, Subscriber};
 
 pub use annotate::{Region, Task, log, region, with_region};
 pub use flight::{FlightRecorder, SnapshotError};
+#[cfg(feature = "tracing")]
+pub use layer::TracingLayer;
+pub use options::Options;
+#[cfg(feature = "tracing")]
+pub use span_registry::SpanRegistry;
 pub use tracer::record::{Stats, StreamError};
 pub use trigger::{Armed, Files, Trigger};
 
@@ -130,7 +140,6 @@ fn is_unknown<W: 'static>() -> bool {
 pub struct Stream {
     number: u64,
     ended: Option<Arc<Reply<Result<Stats, StreamError>>>>,
-    _unknown: Option<Counted>,
 }
 
 impl Stream {
@@ -140,6 +149,15 @@ impl Stream {
     ///
     /// When a thread cannot be started.
     pub fn start<W: Write + Send + 'static>(out: W) -> Result<Stream, StartError> {
+        Stream::start_with(out, Options::new())
+    }
+
+    /// As [`start`](Stream::start), with a choice of what is recorded.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Stream::start).
+    pub fn start_with<W: Write + Send + 'static>(out: W, options: Options) -> Result<Stream, StartError> {
         start_default();
         let _busy = Counted::new(&BUSY);
         let unknown = is_unknown::<W>().then(|| Counted::new(&UNKNOWN_WRITERS));
@@ -150,24 +168,43 @@ impl Stream {
             tell.set(result);
             STREAMS.lock().retain(|(_, over)| !Arc::ptr_eq(over, &tell_exit));
             tell_exit.set(());
+            // Whether somebody still waits or not, the writer may do something up to here.
+            drop(unknown);
         };
         let stream = record::Stream::new(Box::new(out), on_end).map_err(StartError::Io)?;
-        let number = advance::attach(Subscriber::Stream(stream)).map_err(StartError::Io)?;
+        let number = advance::attach(Subscriber::Stream(stream), options.stacks).map_err(StartError::Io)?;
         // Nobody can have detached it yet, so it has not ended.
         STREAMS.lock().push((number, over));
-        Ok(Stream { number, ended: Some(ended), _unknown: unknown })
+        Ok(Stream { number, ended: Some(ended) })
     }
 
-    /// Stops it and waits until everything is written.
+    /// Stops it and waits until everything is written: for as long as the writer takes, which may be for ever. Others go on meanwhile, and
+    /// other streams end; [`stop_timeout`](Stream::stop_timeout) waits no longer than it is told to.
     ///
     /// # Errors
     ///
     /// [`StopError::Stream`] when the writer did not get everything.
-    pub fn stop(mut self) -> Result<Stats, StopError> {
+    pub fn stop(self) -> Result<Stats, StopError> {
+        self.end(|ended| Some(ended.wait()))
+    }
+
+    /// As [`stop`](Stream::stop), and waits for the writer for so long at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop`](Stream::stop); [`StopError::TimedOut`] when the writer is not through by then.
+    pub fn stop_timeout(self, most: Duration) -> Result<Stats, StopError> {
+        self.end(|ended| ended.wait_timeout(most))
+    }
+
+    fn end(
+        mut self,
+        wait: impl FnOnce(&Reply<Result<Stats, StreamError>>) -> Option<Result<Stats, StreamError>>,
+    ) -> Result<Stats, StopError> {
         let _busy = Counted::new(&BUSY);
         advance::detach(self.number);
         let ended = self.ended.take().expect("a stream is stopped once");
-        ended.wait().map_err(StopError::Stream)
+        wait(&ended).ok_or(StopError::TimedOut)?.map_err(StopError::Stream)
     }
 }
 
@@ -222,8 +259,11 @@ impl std::error::Error for StartError {
 pub enum StopError {
     /// None was running.
     NotStarted,
-    /// The stream did not get everything. What it has got is whole generations, which any reader opens.
+    /// The stream did not get everything: see [`StreamError`].
     Stream(StreamError),
+    /// The writer has not come back in time. Recording has ended all the same; the writer gets what is left whenever it is ready, and
+    /// nobody hears what became of that.
+    TimedOut,
 }
 
 impl fmt::Display for StopError {
@@ -231,6 +271,7 @@ impl fmt::Display for StopError {
         match self {
             StopError::NotStarted => f.write_str("no trace is running"),
             StopError::Stream(e) => e.fmt(f),
+            StopError::TimedOut => f.write_str("the trace's writer has not taken everything yet"),
         }
     }
 }
@@ -238,7 +279,7 @@ impl fmt::Display for StopError {
 impl std::error::Error for StopError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            StopError::NotStarted => None,
+            StopError::NotStarted | StopError::TimedOut => None,
             StopError::Stream(e) => Some(e),
         }
     }
@@ -254,11 +295,23 @@ impl std::error::Error for StopError {
 ///
 /// See [`StartError`].
 pub fn start(out: impl Write + Send + 'static) -> Result<(), StartError> {
-    start_with(|| Ok(out))
+    start_with(out, Options::new())
+}
+
+/// As [`start`], with a choice of what is recorded.
+///
+/// # Errors
+///
+/// See [`StartError`].
+pub fn start_with(out: impl Write + Send + 'static, options: Options) -> Result<(), StartError> {
+    start_into(|| Ok(out), options)
 }
 
 /// [`start`], with a writer that is made only when no other session runs.
-fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -> Result<(), StartError> {
+fn start_into<W: Write + Send + 'static>(
+    make: impl FnOnce() -> io::Result<W>,
+    options: Options,
+) -> Result<(), StartError> {
     start_default();
     {
         let mut session = SESSION.lock();
@@ -267,7 +320,7 @@ fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -
         }
         *session = Session::Busy;
     }
-    let started = make().map_err(StartError::Io).and_then(Stream::start);
+    let started = make().map_err(StartError::Io).and_then(|out| Stream::start_with(out, options));
     let mut session = SESSION.lock();
     match started {
         Ok(stream) => {
@@ -281,12 +334,25 @@ fn start_with<W: Write + Send + 'static>(make: impl FnOnce() -> io::Result<W>) -
     }
 }
 
-/// Stops what [`start`] has started, and waits until everything is written.
+/// Stops what [`start`] has started, and waits until everything is written, for as long as the writer takes: see [`Stream::stop`].
 ///
 /// # Errors
 ///
 /// See [`StopError`]. The program loses nothing but the trace.
 pub fn stop() -> Result<Stats, StopError> {
+    stop_with(Stream::stop)
+}
+
+/// As [`stop`], and waits for the writer for so long at most.
+///
+/// # Errors
+///
+/// See [`StopError`]. After [`StopError::TimedOut`] another trace may be started.
+pub fn stop_timeout(most: Duration) -> Result<Stats, StopError> {
+    stop_with(|stream| stream.stop_timeout(most))
+}
+
+fn stop_with(end: impl FnOnce(Stream) -> Result<Stats, StopError>) -> Result<Stats, StopError> {
     let stream = {
         let mut session = SESSION.lock();
         match std::mem::replace(&mut *session, Session::Busy) {
@@ -297,7 +363,7 @@ pub fn stop() -> Result<Stats, StopError> {
             }
         }
     };
-    let result = stream.stop();
+    let result = end(stream);
     *SESSION.lock() = Session::None;
     result
 }
@@ -327,7 +393,7 @@ pub(crate) struct RunTrace(PathBuf);
 /// Starts the trace that `RT_TRACE` asks for.
 pub(crate) fn start_from_environment() -> Option<RunTrace> {
     let path = PathBuf::from(std::env::var_os("RT_TRACE").filter(|v| !v.is_empty())?);
-    match start_with(|| File::create(&path)) {
+    match start_into(|| File::create(&path), Options::new()) {
         Ok(()) => Some(RunTrace(path)),
         Err(e) => {
             say(format_args!("gort: RT_TRACE={}: {e}; running without a trace", path.display()));
@@ -363,7 +429,7 @@ pub(crate) fn finish_for_exit() {
     loop {
         match stop() {
             Ok(_) => break,
-            Err(StopError::Stream(e)) => {
+            Err(e @ (StopError::Stream(_) | StopError::TimedOut)) => {
                 say(format_args!("gort: {e}"));
                 break;
             }

@@ -72,6 +72,11 @@ impl Batch {
         self.pos += b.len();
     }
 
+    /// The time of the last event.
+    pub(crate) fn last_ticks(&self) -> u64 {
+        self.last_ticks
+    }
+
     /// Bytes of content so far.
     pub(crate) fn data_len(&self) -> usize {
         self.pos - self.len_at - 10

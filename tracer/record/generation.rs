@@ -84,12 +84,12 @@ impl Generation {
                 Message::Close(_) | Message::Attach(..) => unreachable!("not of a generation"),
             }
         }
+        SINK.release_records(&records);
         a.sync();
         let mut names = Names::new(close);
         a.stacks(&mut names);
         a.strings(&names, &records);
         a.bytes.push(Ev::EndOfGeneration as u8);
-        SINK.release_records(&records);
         a.bytes.shrink_to_fit();
         let Snapshot { ticks, mono_ns, .. } = close.snapshot;
         let took =

@@ -47,10 +47,10 @@ pub use recorder::Ring;
 #[cfg(not(loom))]
 pub use session::{
     End, NotedStatus, Stats, StreamError, attach, begin, close, enabled, fresh_bytes, generation, may_publish,
-    noted_stack, opened_at, publish, register, threads,
+    noted_stack, noted_string, opened_at, publish, register, set_stacks, threads,
 };
 #[cfg(not(loom))]
-pub(crate) use session::{GENERATION, tables};
+pub(crate) use session::{GENERATION, tables, wants_stacks};
 #[cfg(not(loom))]
 pub use sink::{PENDING_BYTES_MAX, Subscriber};
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -15,7 +15,7 @@ use crate::record::generation::Close;
 use crate::record::sink::{SINK, Subscriber, Threads};
 use crate::record::slot::Slot;
 use crate::record::{gate, table};
-use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M};
+use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M, ext};
 
 /// The generation that gates open for; 0 when tracing is off.
 pub(crate) static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -29,6 +29,19 @@ static OPENED_AT: AtomicU64 = AtomicU64::new(0);
 /// The session's ticks per second. One value for all generations: readers convert absolute times with each generation's own,
 /// and a better estimate in a later one would move its events against the earlier ones.
 static TICKS_PER_SECOND: AtomicU64 = AtomicU64::new(0);
+
+/// Whether events get stacks.
+static STACKS: AtomicBool = AtomicBool::new(true);
+
+/// Whether events get stacks: 0, for none, is as good to any reader. It may change at any time.
+pub fn set_stacks(yes: bool) {
+    STACKS.store(yes, Ordering::Relaxed);
+}
+
+#[inline]
+pub(crate) fn wants_stacks() -> bool {
+    STACKS.load(Ordering::Relaxed)
+}
 
 /// The stack and string tables of one generation.
 pub(crate) struct Tables {
@@ -89,7 +102,8 @@ pub struct Stats {
     pub entries_lost: u64,
 }
 
-/// Why a stream did not get everything. What it holds up to then is whole generations, which any reader opens.
+/// Why a stream did not get everything. What it holds up to then is whole generations, which any reader opens; after an error of the
+/// writer's, and the beginning of one more, which readers call cut.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -228,13 +242,13 @@ impl fmt::Debug for End {
     }
 }
 
-/// Ends a generation: takes every slot's batches, adds the noted statuses, and hands it to the sink. `opened_at` is what
-/// [`opened_at`] said while it was the present one.
+/// Ends a generation: takes every slot's batches, adds the noted statuses and records, and hands it to the sink. `opened_at` is
+/// what [`opened_at`] said while it was the present one.
 ///
 /// # Safety
 ///
 /// [`publish`] has returned for a later generation (or 0) since `r#gen` was the present one, and only the advancer calls this.
-pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], end: End) {
+pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: ext::Writer, end: End) {
     let slots = SLOTS.lock().clone();
     for slot in slots {
         // SAFETY: passed on to the caller: publish() has seen every gate quiet.
@@ -245,6 +259,9 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], end: End)
         if !ext.is_empty() {
             SINK.push_ext(r#gen, ext);
         }
+    }
+    if !records.is_empty() {
+        SINK.push_ext(r#gen, records);
     }
     if !noted.is_empty() {
         let now = clock::ticks();
@@ -286,7 +303,7 @@ pub fn opened_at() -> u64 {
 /// this call.
 pub unsafe fn noted_stack(r#gen: u64, regs: crate::unwind::Regs, top: usize, cache: &mut crate::unwind::Cache) -> u64 {
     use crate::unwind;
-    if unwind::method() == unwind::Method::Off || regs.pc == 0 {
+    if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
         return 0;
     }
     let mut frames = [0usize; crate::wire::MAX_FRAMES];
@@ -294,4 +311,13 @@ pub unsafe fn noted_stack(r#gen: u64, regs: crate::unwind::Regs, top: usize, cac
     let n = unsafe { unwind::walk(regs, top, cache, &mut frames) };
     let words = frames.map(|f| f as u64);
     u64::from(tables(r#gen).stacks.put(&words[..n]))
+}
+
+/// The id of a string in a generation's table, 0 if that is full: for records that are noted for [`close`].
+///
+/// # Safety
+///
+/// `r#gen` is not closed.
+pub unsafe fn noted_string(r#gen: u64, s: &str) -> u64 {
+    super::strings::dynamic_id(tables(r#gen).strings.put(s))
 }

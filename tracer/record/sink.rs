@@ -5,7 +5,8 @@
 //! end mark. So whatever a subscriber gets ends at a whole generation, whatever happens to the program.
 //!
 //! - K1: the program never waits for the reader. Pending bytes are bounded ([`PENDING_BYTES_MAX`]); past it batches are
-//!   counted and dropped, and no subscriber gets that generation.
+//!   counted and dropped, and no subscriber gets that generation. Those that go on all the same (flight recorders) find in their next
+//!   whole one how much that was ([`ext::Record::Lost`]).
 //! - K2: the tables of generation n are read here after its close, and reset before `done` says n. A generation n+2,
 //!   which uses the same tables, MUST NOT be published before that. No subscriber is waited for in between: streams have threads of
 //!   their own (see `stream.rs`), a flight recorder's memory is a queue.
@@ -42,6 +43,8 @@ pub(crate) struct Sink {
     arrived: Condvar,
     pool: Mutex<Vec<Box<[u8]>>>,
     pending: AtomicUsize,
+    /// [`PENDING_BYTES_MAX`], but for tests.
+    pending_max: AtomicUsize,
     /// Bytes that were dropped, by generation.
     lost: Mutex<BTreeMap<u64, u64>>,
     /// Bytes handed over since the last end of a generation.
@@ -126,6 +129,7 @@ impl Sink {
             arrived: Condvar::new(),
             pool: Mutex::new(Vec::new()),
             pending: AtomicUsize::new(0),
+            pending_max: AtomicUsize::new(PENDING_BYTES_MAX),
             lost: Mutex::new(BTreeMap::new()),
             fresh_bytes: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -168,7 +172,7 @@ impl Sink {
 
     /// Counts bytes that are about to wait, or that they are lost because too many wait already (K1).
     fn reserve(&self, n: usize, r#gen: u64) -> bool {
-        if self.pending.fetch_add(n, Ordering::Relaxed) + n <= PENDING_BYTES_MAX {
+        if self.pending.fetch_add(n, Ordering::Relaxed) + n <= self.pending_max.load(Ordering::Relaxed) {
             return true;
         }
         self.pending.fetch_sub(n, Ordering::Relaxed);
@@ -214,7 +218,7 @@ impl Sink {
         self.fresh_bytes.store(0, Ordering::Relaxed);
         std::thread::Builder::new().name("gort-trace".into()).spawn(move || {
             let _registered = Threads::enter();
-            Reader { sink: self, subscribers: Vec::new(), waiting: Vec::new() }.run();
+            Reader { sink: self, subscribers: Vec::new(), waiting: Vec::new(), lost: 0 }.run();
         })?;
         Ok(())
     }
@@ -225,6 +229,8 @@ struct Reader {
     /// With their numbers and first generations.
     subscribers: Vec<(Subscriber, u64, u64)>,
     waiting: Vec<Message>,
+    /// Bytes that were lost since the last whole generation.
+    lost: u64,
 }
 
 impl Reader {
@@ -286,19 +292,19 @@ impl Reader {
                 }
                 Err(lost + size as u64)
             }
-            // Debug information can be anything; should reading it panic, this generation is lost, and not the thread.
-            None => catch_unwind(AssertUnwindSafe(|| {
-                if unwind::modules_stale() {
-                    // A walk met code of an object that was loaded since.
-                    unwind::refresh_modules();
-                }
-                Arc::new(Generation::assemble(close, mine))
-            }))
-            .map_err(|payload| {
-                forget(payload);
-                size as u64
-            }),
+            None if self.lost != 0 => {
+                let mut records = ext::Writer::new();
+                records.push(close.opened_at, ext::Record::Lost { bytes: self.lost });
+                self.sink.pending.fetch_add(records.len(), Ordering::Relaxed);
+                mine.push(Message::Ext(r#gen, records));
+                assemble(close, mine, size)
+            }
+            None => assemble(close, mine, size),
         };
+        match &whole {
+            Ok(_) => self.lost = 0,
+            Err(bytes) => self.lost += bytes,
+        }
         // SAFETY: K2: the generation is closed, so nobody puts into its tables, and n+2 is not published before `done`.
         unsafe { tables(r#gen).reset() };
         // ORDER: Release; pairs with done().
@@ -311,5 +317,126 @@ impl Reader {
                 }
             }
         }
+    }
+}
+
+/// A generation is put together, or else its `size` is lost: debug information can be anything; should reading it panic, this
+/// generation is lost, and not the thread.
+fn assemble(close: &Close, messages: Vec<Message>, size: usize) -> Result<Arc<Generation>, u64> {
+    catch_unwind(AssertUnwindSafe(|| {
+        if unwind::modules_stale() {
+            // A walk met code of an object that was loaded since.
+            unwind::refresh_modules();
+        }
+        Arc::new(Generation::assemble(close, messages))
+    }))
+    .map_err(|payload| {
+        forget(payload);
+        size as u64
+    })
+}
+
+#[cfg(all(test, feature = "read"))]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::read::Reader as TraceReader;
+    use crate::record::StreamError;
+    use crate::record::generation::symbolizer;
+    use crate::wire::{Ev, NO_M};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// Waits for `bytes` or more of one generation.
+    fn push(r#gen: u64, bytes: usize) {
+        let (now, mut pushed) = (clock::ticks(), 0);
+        while pushed < bytes {
+            let mut batch = Batch::open(SINK.buffer(), r#gen, NO_M, now);
+            // One P for each, so that any reader takes it.
+            batch.event(Ev::ProcStatus, now, &[pushed as u64, 2]);
+            pushed += batch.data_len();
+            SINK.push(batch);
+        }
+    }
+
+    fn close(r#gen: u64, last: bool) -> mpsc::Receiver<()> {
+        let (tx, rx) = mpsc::channel();
+        SINK.close(Close {
+            r#gen,
+            opened_at: clock::ticks(),
+            snapshot: clock::snapshot(),
+            ticks_per_second: clock::ticks_per_second(),
+            detach: Vec::new(),
+            then: vec![Box::new(move || tx.send(()).unwrap())],
+            last,
+        });
+        rx
+    }
+
+    /// The generations of a flight recorder, and what each says is lost before it.
+    fn kept(ring: &Ring) -> Vec<(u64, Vec<u64>)> {
+        let mut trace = Vec::new();
+        ring.write_to(&mut trace).unwrap();
+        let (mut reader, mut all) = (TraceReader::new(&trace[..]).unwrap(), Vec::<(u64, Vec<u64>)>::new());
+        while let Some(event) = reader.next() {
+            event.unwrap();
+            let r#gen = reader.generation().number;
+            if all.last().is_none_or(|x| x.0 != r#gen) {
+                let lost = |r: crate::read::ExtRecord| match r.record {
+                    Some(ext::Record::Lost { bytes }) => Some(bytes),
+                    _ => None,
+                };
+                all.push((r#gen, reader.tables().ext_records().filter_map(|r| lost(r.unwrap())).collect()));
+            }
+        }
+        all
+    }
+
+    /// The only test that uses the one sink there is.
+    #[test]
+    fn a_reader_that_is_slow_loses_generations_and_says_so() {
+        let soon = Duration::from_secs(60);
+        let ring = Ring::new(Duration::from_secs(1000), 1 << 30);
+        let (tx, ended) = mpsc::channel();
+        let stream = Stream::new(Box::new(io::sink()), move |r| tx.send(r).unwrap()).unwrap();
+        SINK.start().unwrap();
+        SINK.attach(Subscriber::Ring(ring.clone()), 1, 1);
+        SINK.attach(Subscriber::Stream(stream), 2, 1);
+        push(1, 100);
+        close(1, false).recv_timeout(soon).unwrap();
+        assert_eq!(kept(&ring), [(1, vec![])]);
+
+        // The reader is held up at the second generation, and so much of the third comes that there is no place for it.
+        SINK.pending_max.store(2000, Ordering::Relaxed);
+        let held = symbolizer().lock();
+        push(2, 100);
+        let second = close(2, false);
+        push(3, 10_000);
+        let third = close(3, false);
+        assert!(second.try_recv().is_err() && third.try_recv().is_err());
+        drop(held);
+        second.recv_timeout(soon).unwrap();
+        third.recv_timeout(soon).unwrap();
+        assert!(ring.generations().is_empty(), "what is kept has no gap");
+
+        // The fourth is lost, too, and a fifth that is whole says how much it was, once.
+        push(4, 10_000);
+        close(4, false).recv_timeout(soon).unwrap();
+        push(5, 100);
+        close(5, false).recv_timeout(soon).unwrap();
+        push(6, 100);
+        close(6, true).recv_timeout(soon).unwrap();
+        let generations = kept(&ring);
+        let [(5, lost), (6, none)] = &generations[..] else { panic!("{generations:?}") };
+        assert!(lost.len() == 1 && lost[0] >= 20_000 && none.is_empty(), "{generations:?}");
+        assert_eq!(SINK.pending.load(Ordering::Relaxed), 0, "nothing waits any more");
+        assert!(SINK.lost.lock().is_empty());
+
+        match ended.recv_timeout(soon).unwrap() {
+            // It has lost the fifth and the sixth besides, since there is no gap in a file.
+            Err(StreamError::Lost { bytes, generations: 2 }) => assert!(bytes > lost[0]),
+            other => panic!("{other:?}"),
+        }
+        SINK.pending_max.store(PENDING_BYTES_MAX, Ordering::Relaxed);
     }
 }

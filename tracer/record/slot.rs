@@ -15,7 +15,7 @@ use crate::clock;
 use crate::record::batch::Batch;
 use crate::record::gate::Gate;
 use crate::record::sink::SINK;
-use crate::record::{GENERATION, tables};
+use crate::record::{GENERATION, tables, wants_stacks};
 use crate::unwind::{self, Regs};
 use crate::wire::{Ev, MAX_EVENT_BYTES, MAX_FRAMES, ext};
 
@@ -48,6 +48,8 @@ pub struct Slot {
 struct PerGeneration {
     batch: Option<Batch>,
     ext: ext::Writer,
+    /// The time of the last event of the batches that are sent, so that the next one does not begin before it (T7).
+    last_ticks: u64,
 }
 
 struct Scratch {
@@ -121,6 +123,7 @@ impl Slot {
     pub(crate) unsafe fn take(&self, r#gen: u64) -> (Option<Batch>, ext::Writer) {
         // SAFETY: G1: the owner no longer writes to this generation; the caller is the only advancer.
         let inner = unsafe { &mut *self.inner[(r#gen % 2) as usize].get() };
+        inner.last_ticks = 0;
         (inner.batch.take(), std::mem::take(&mut inner.ext))
     }
 }
@@ -216,6 +219,7 @@ impl Writer<'_> {
         self.flush();
         // SAFETY: as in event().
         let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
+        let now = now.max(inner.last_ticks);
         let mut b = Batch::open(SINK.buffer(), self.r#gen, self.m_id(), now);
         b.event(ev, now, args);
         inner.batch = Some(b);
@@ -226,6 +230,7 @@ impl Writer<'_> {
         // SAFETY: as in event().
         let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
         if let Some(b) = inner.batch.take() {
+            inner.last_ticks = b.last_ticks();
             SINK.push(b);
         }
         if !inner.ext.is_empty() {
@@ -249,7 +254,7 @@ impl Writer<'_> {
     /// `regs` was taken on the stack that ends at `top`, in a frame that still lives, and that stack stays mapped.
     #[inline]
     pub unsafe fn stack(&mut self, regs: Regs, top: usize) -> u64 {
-        if unwind::method() == unwind::Method::Off || regs.pc == 0 {
+        if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
             return 0;
         }
         // SAFETY: L1 as in event(); scratch is used within this call only.

@@ -38,6 +38,8 @@ struct Queue {
     lost: Option<u64>,
     failed: bool,
     ended: bool,
+    /// [`PENDING_BYTES_MAX`], but for tests.
+    pending_max: usize,
 }
 
 impl Stream {
@@ -50,7 +52,8 @@ impl Stream {
         out: Box<dyn Write + Send>,
         on_end: impl FnOnce(Result<Stats, StreamError>) + Send + 'static,
     ) -> io::Result<Stream> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), arrived: Condvar::new() });
+        let queue = Queue { pending_max: PENDING_BYTES_MAX, ..Queue::default() };
+        let shared = Arc::new(Shared { queue: Mutex::new(queue), arrived: Condvar::new() });
         let on_end: OnEnd = Box::new(on_end);
         let theirs = shared.clone();
         std::thread::Builder::new().name("gort-stream".into()).spawn(move || {
@@ -68,7 +71,7 @@ impl Stream {
         match queue.lost {
             Some(lost) => queue.lost = Some(lost + n as u64),
             None if queue.failed => {}
-            None if queue.pending + n > PENDING_BYTES_MAX => queue.lost = Some(n as u64),
+            None if queue.pending + n > queue.pending_max => queue.lost = Some(n as u64),
             None => {
                 queue.pending += n;
                 queue.generations.push_back(generation.clone());
@@ -228,6 +231,70 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(written.recv().is_err(), "nothing was written");
+    }
+
+    /// Takes so many bytes and then fails.
+    struct Disk(usize, Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let n = bytes.len().min(self.0);
+            self.0 -= n;
+            self.1.lock().extend_from_slice(&bytes[..n]);
+            if n == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(n) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_is_full_in_the_middle_of_a_generation() {
+        let (written, (done, result)) = (Arc::new(Mutex::new(Vec::new())), mpsc::channel());
+        let disk = Disk(HEADER.len() + 15, written.clone());
+        let s = Stream::new(Box::new(disk), move |r| done.send(r).unwrap()).unwrap();
+        for n in 1..=4 {
+            s.take(&Arc::new(Generation::of(n, vec![n as u8; 10])));
+        }
+        drop(s);
+        match result.recv().unwrap() {
+            Err(StreamError::Write(e)) => assert_eq!(e.kind(), io::ErrorKind::StorageFull),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(*written.lock(), [&HEADER[..], &[1; 10], &[2; 5]].concat(), "nothing after the break");
+    }
+
+    /// W1: what waits for a writer that does not come back is bounded, and what it takes in the end is whole generations.
+    #[test]
+    fn a_writer_that_is_too_slow() {
+        struct Slow(mpsc::Receiver<()>, Arc<Mutex<Vec<u8>>>);
+        impl Write for Slow {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let _ = self.0.recv();
+                self.1.lock().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (written, (done, result), (go_on, held)) =
+            (Arc::new(Mutex::new(Vec::new())), mpsc::channel(), mpsc::channel());
+        let s = Stream::new(Box::new(Slow(held, written.clone())), move |r| done.send(r).unwrap()).unwrap();
+        s.0.queue.lock().pending_max = 35;
+        for n in 1..=9 {
+            s.take(&Arc::new(Generation::of(n, vec![n as u8; 10])));
+        }
+        assert_eq!(s.0.queue.lock().pending, 30, "it counts until it is written");
+        drop(s);
+        assert!(result.try_recv().is_err(), "the writer has the last word");
+        drop(go_on);
+        match result.recv().unwrap() {
+            Err(StreamError::Lost { bytes: 60, generations: 3 }) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(*written.lock(), [&HEADER[..], &[1; 10], &[2; 10], &[3; 10]].concat());
     }
 
     #[test]

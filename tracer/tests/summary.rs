@@ -122,6 +122,7 @@ fn what_began_before_the_trace() {
 fn stops_gc_and_extension_records() {
     let trace = Trace::new().generation(1, |g| {
         let stop = g.string(reason::STW_GOMAXPROCS);
+        let reason_id = stop;
         let m = g.batch(0, 1_000).after(0, Ev::ProcStatus, &[0, P_RUNNING]).after(0, Ev::GoStatus, &[1, 0, RUNNING]);
         let m = m.after(10, Ev::StwBegin, &[stop, 0]).after(300, Ev::StwEnd, &[]).after(10, Ev::GcBegin, &[1, 0]);
         let m =
@@ -135,6 +136,12 @@ fn stops_gc_and_extension_records() {
         writer.push(1_600, ext::Record::Stall { g: 1, for_ns: 100, m: 0 });
         writer.push(1_700, ext::Record::LockCycle { g: 1, holder: 1, object: 9 });
         writer.push(1_800, ext::Record::Netpoll { events: 4, goroutines: 3, slept: 1 });
+        writer.push(1_800, ext::Record::Name { g: 1, name: reason_id });
+        writer.push(1_800, ext::Record::Timers { p: 0, goroutines: 4, alarms: 1 });
+        writer.push(1_800, ext::Record::RunQueue { p: 0, len: 7 });
+        writer.push(1_800, ext::Record::RunQueue { p: ext::GLOBAL_QUEUE, len: 1_234 });
+        writer.push(1_800, ext::Record::RunQueue { p: 1, len: 2 });
+        writer.push(1_800, ext::Record::Lost { bytes: 99 });
         let unknown = [&ext::MAGIC[..], &[1, 1, 5], &[99, 1, 5], &[2, 200]].concat();
         g.strings.extend(writer.entries().map(<[u8]>::to_vec).chain([unknown]).zip(0..).map(|(e, n)| (ext::id(n), e)));
     });
@@ -147,6 +154,13 @@ fn stops_gc_and_extension_records() {
     assert_eq!((s.ext.steals, s.ext.stolen, s.ext.handed_off(), s.ext.unknown, s.ext.malformed), (3, 6, 1, 1, 1));
     assert_eq!(s.ext.hand_offs[&ext::Cause::OutsideTooLong], 1);
     assert_eq!((s.ext.polls, s.ext.polled), (1, 3));
+    assert_eq!((s.ext.names, s.ext.timer_batches, s.ext.timers), (1, 1, 5));
+    assert_eq!((s.ext.queue_looks, s.ext.longest_queue, s.ext.longest_global_queue), (3, 7, 1_234));
+    assert_eq!(s.ext.lost_bytes, 99);
+    let text = s.to_string();
+    for words in ["timers: 5 were due with others, at 1 looks", "seen for one P, 1,234 in", "LOST: 99 B of events"] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
     assert_eq!((s.ext.stalls.count, s.ext.stalls.total, s.ext.in_lock_cycles), (1, 100, 1));
 }
 

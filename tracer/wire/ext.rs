@@ -41,9 +41,19 @@ const LABELS: u8 = 4;
 const STALL: u8 = 5;
 /// The type byte of [`Record::LockCycle`].
 const LOCK_CYCLE: u8 = 6;
-
 /// The type byte of [`Record::Netpoll`].
 const NETPOLL: u8 = 7;
+/// The type byte of [`Record::Name`].
+const NAME: u8 = 8;
+/// The type byte of [`Record::Timers`].
+const TIMERS: u8 = 9;
+/// The type byte of [`Record::RunQueue`].
+const RUN_QUEUE: u8 = 10;
+/// The type byte of [`Record::Lost`].
+const LOST: u8 = 11;
+
+/// The `p` of a [`Record::RunQueue`] that is about the global queue.
+pub const GLOBAL_QUEUE: u64 = u64::MAX;
 
 /// The string id of the `n`th entry (from 0) of a generation.
 pub const fn id(n: u64) -> u64 {
@@ -162,6 +172,34 @@ pub enum Record {
         /// 1 if the M had slept until then, 0 if it was a look in passing.
         slept: u64,
     },
+    /// The name of goroutine `g`, which never changes.
+    Name {
+        /// The goroutine.
+        g: u64,
+        /// The id of a string of the generation's table.
+        name: u64,
+    },
+    /// Several timers of P `p` were due at once.
+    Timers {
+        /// The P whose timers they were; another one may have seen to them.
+        p: u64,
+        /// Goroutines that became runnable: their sleep, or the time limit of their wait, was over.
+        goroutines: u64,
+        /// Timers of the program's, whose channels got a message or were closed.
+        alarms: u64,
+    },
+    /// So many goroutines queued for P `p`, or in the global queue ([`GLOBAL_QUEUE`]).
+    RunQueue {
+        /// The P.
+        p: u64,
+        /// Goroutines that were runnable there.
+        len: u64,
+    },
+    /// Between the last generation and this one, `bytes` of events could not be kept.
+    Lost {
+        /// How many.
+        bytes: u64,
+    },
 }
 
 impl Record {
@@ -173,14 +211,19 @@ impl Record {
             Record::Stall { g, for_ns, m } => (STALL, [g, for_ns, m]),
             Record::LockCycle { g, holder, object } => (LOCK_CYCLE, [g, holder, object]),
             Record::Netpoll { events, goroutines, slept } => (NETPOLL, [events, goroutines, slept]),
+            Record::Name { g, name } => (NAME, [g, name, 0]),
+            Record::Timers { p, goroutines, alarms } => (TIMERS, [p, goroutines, alarms]),
+            Record::RunQueue { p, len } => (RUN_QUEUE, [p, len, 0]),
+            Record::Lost { bytes } => (LOST, [bytes, 0, 0]),
         }
     }
 
     /// How many arguments a type has; `None` for one that this version does not know.
     fn args(kind: u8) -> Option<usize> {
         match kind {
-            STEAL | HAND_OFF | STALL | LOCK_CYCLE | NETPOLL => Some(3),
-            LABELS => Some(2),
+            STEAL | HAND_OFF | STALL | LOCK_CYCLE | NETPOLL | TIMERS => Some(3),
+            LABELS | NAME | RUN_QUEUE => Some(2),
+            LOST => Some(1),
             _ => None,
         }
     }
@@ -194,6 +237,10 @@ impl Record {
             STALL => Some(Record::Stall { g: a, for_ns: b, m: c }),
             LOCK_CYCLE => Some(Record::LockCycle { g: a, holder: b, object: c }),
             NETPOLL => Some(Record::Netpoll { events: a, goroutines: b, slept: c }),
+            NAME => Some(Record::Name { g: a, name: b }),
+            TIMERS => Some(Record::Timers { p: a, goroutines: b, alarms: c }),
+            RUN_QUEUE => Some(Record::RunQueue { p: a, len: b }),
+            LOST => Some(Record::Lost { bytes: a }),
             _ => None,
         }
     }
@@ -365,8 +412,12 @@ mod tests {
         assert_eq!(writer.entries().count(), 0);
         let pushed: Vec<(u64, Record)> = (0..500u64)
             .map(|i| {
-                let record = match i % 6 {
+                let record = match i % 10 {
                     0 => steal(i),
+                    5 => Record::Name { g: i, name: u64::MAX - i },
+                    6 => Record::Timers { p: i, goroutines: u64::MAX, alarms: i + 2 },
+                    7 => Record::RunQueue { p: GLOBAL_QUEUE, len: i },
+                    8 => Record::Lost { bytes: u64::MAX - i },
                     4 => Record::Labels { g: i, labels: u64::MAX - i },
                     1 => Record::HandOff { p: i, cause: Cause::from_code(i % 6), from_m: u64::MAX - i },
                     2 => Record::Stall { g: i, for_ns: u64::MAX, m: i + 1 },

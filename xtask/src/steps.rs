@@ -14,9 +14,12 @@ pub(crate) fn fmt() -> Step {
 }
 
 pub(crate) fn clippy() -> Step {
-    let args = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
-    Run::cargo(&args).status()?;
-    Ok("no warnings".into())
+    // With everything, and as most programs have it.
+    for features in [&["--all-features"][..], &[]] {
+        let args = [&["clippy", "--workspace", "--all-targets"], features, &["--", "-D", "warnings"]].concat();
+        Run::cargo(&args).status()?;
+    }
+    Ok("no warnings, with all features and with none".into())
 }
 
 pub(crate) fn doc() -> Step {

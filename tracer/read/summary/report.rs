@@ -260,6 +260,17 @@ impl Summary {
         if ext.polls > 0 {
             writeln!(f, "network: {} looks made {} goroutines runnable", number(ext.polls), number(ext.polled))?;
         }
+        if ext.timer_batches > 0 {
+            let (batches, timers) = (number(ext.timer_batches), number(ext.timers));
+            writeln!(f, "timers: {timers} were due with others, at {batches} looks")?;
+        }
+        if ext.queue_looks > 0 {
+            let (own, global) = (number(ext.longest_queue), number(ext.longest_global_queue));
+            writeln!(f, "run queues: at most {own} goroutines seen for one P, {global} in the global queue")?;
+        }
+        if ext.lost_bytes > 0 {
+            writeln!(f, "LOST: {} of events before a generation", bytes(ext.lost_bytes))?;
+        }
         if ext.stalls.count > 0 {
             let [count, _, _, max, _] = stat_cells(&ext.stalls);
             writeln!(f, "stalls in plain code: {count}, the longest {max} when it was reported")?;

@@ -10,7 +10,7 @@ use crate::read::event::{Event, NONE, State, Transition};
 use crate::read::hash::{IdMap, Seed};
 use crate::read::tables::Tables;
 use crate::wire::Ev;
-use crate::wire::ext::{Cause, Record};
+use crate::wire::ext::{Cause, GLOBAL_QUEUE, Record};
 
 /// What is neither a goroutine nor a wait.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +52,20 @@ pub struct Ext {
     pub polls: u64,
     /// Goroutines that they made runnable.
     pub polled: u64,
+    /// How often the name of a goroutine is told, beside its label.
+    pub names: u64,
+    /// Looks at which several timers were due.
+    pub timer_batches: u64,
+    /// Timers that were due then.
+    pub timers: u64,
+    /// How often the length of a run queue is told.
+    pub queue_looks: u64,
+    /// The longest run queue of a P.
+    pub longest_queue: u64,
+    /// The longest that the global queue was.
+    pub longest_global_queue: u64,
+    /// Bytes of events that are missing before one of the generations.
+    pub lost_bytes: u64,
     /// Records of types that this version does not know.
     pub unknown: u64,
     /// Entries that end in something else than a record.
@@ -74,6 +88,18 @@ impl Ext {
                     self.polls += 1;
                     self.polled = self.polled.saturating_add(goroutines);
                 }
+                Ok(Some(Record::Name { .. })) => self.names += 1,
+                Ok(Some(Record::Timers { goroutines, alarms, .. })) => {
+                    self.timer_batches += 1;
+                    self.timers = self.timers.saturating_add(goroutines).saturating_add(alarms);
+                }
+                Ok(Some(Record::RunQueue { p, len })) => {
+                    self.queue_looks += 1;
+                    let longest =
+                        if p == GLOBAL_QUEUE { &mut self.longest_global_queue } else { &mut self.longest_queue };
+                    *longest = len.max(*longest);
+                }
+                Ok(Some(Record::Lost { bytes })) => self.lost_bytes = self.lost_bytes.saturating_add(bytes),
                 Ok(None) => self.unknown += 1,
                 Err(_) => self.malformed += 1,
             }
