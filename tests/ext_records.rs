@@ -55,6 +55,12 @@ fn names_and_labels_of_those_that_stand_still() {
                 let rx = rx.clone();
                 move || rx.recv().is_ok()
             });
+            // One that runs in a generation is shown with its name there, and needs no record.
+            wait_for("all stand still", || {
+                let mut waiting = [rt::metrics::Sample::new("/sched/goroutines/waiting:goroutines")];
+                rt::metrics::read(&mut waiting);
+                waiting[0].value.as_ref().and_then(|v| v.as_u64()).is_some_and(|n| n > still.len() as u64)
+            });
             let recorder = FlightRecorder::new();
             recorder.start().unwrap();
             let mut trace = Vec::new();
