@@ -178,8 +178,9 @@ impl Drop for Inside {
 impl Inside {
     #[cold]
     fn preempted(&self) {
-        self.m().preempt.store(false, Ordering::Relaxed);
+        // One that unwinds goes on being asked: by that the watchdog knows that it does not listen (WD2).
         if !tls::is_unwinding() {
+            self.m().preempt.store(false, Ordering::Relaxed);
             self.yield_now(Fixed::Preempted);
         }
     }
