@@ -353,7 +353,7 @@ mod tests {
         while pushed < bytes {
             let mut batch = Batch::open(SINK.buffer(), r#gen, NO_M, now);
             // One P for each, so that any reader takes it.
-            batch.event(Ev::ProcStatus, now, &[pushed as u64, 2]);
+            assert!(batch.event(Ev::ProcStatus, now, &[pushed as u64, 2]));
             pushed += batch.data_len();
             SINK.push(batch);
         }

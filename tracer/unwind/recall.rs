@@ -7,7 +7,8 @@
 //! - M1: what is remembered of a walk is every word it read that mattered. One that read more than [`WORDS`] is not remembered.
 //!   A frame pointer matters when a frame is found by it, not before: without frame pointers its register holds anything, a loop's
 //!   counter for one, and is saved and restored like any other.
-//! - M2: the words are read again where they were, inside the same range: the stack pointer and the stack's end are compared first (U1).
+//! - M2: the words are read again where they were, inside the same range: the stack pointer and the stack's end are compared first
+//!   (U1). Of a walk with other registers nothing is read.
 //! - M3: what came of it is a number that is good for one generation; it is not given in another.
 //! - M4: nothing here allocates but [`Recall::new`] (U4).
 
@@ -15,10 +16,13 @@ use std::cell::Cell;
 
 use super::Regs;
 use super::modules;
-use super::stack::{Stack, WORD};
+use super::stack::{self, Stack};
 
 /// Words of a walk that are remembered.
 const WORDS: usize = 40;
+/// So many are compared at once.
+const GROUP: usize = 4;
+const _: () = assert!(WORDS.is_multiple_of(GROUP));
 /// Walks that are remembered.
 const WALKS: usize = 128;
 
@@ -96,10 +100,10 @@ struct Walk {
     modules: usize,
     generation: u64,
     result: u32,
-    len: u32,
-    words: [usize; WORDS],
-    /// Where they are, in words from the stack pointer.
-    places: [u32; WORDS],
+    /// How many groups of `words` count.
+    groups: u32,
+    /// Where they are, and what they were.
+    words: [(usize, usize); WORDS],
 }
 
 const NONE: Walk = Walk {
@@ -111,12 +115,11 @@ const NONE: Walk = Walk {
     modules: 0,
     generation: 0,
     result: 0,
-    len: 0,
-    words: [0; WORDS],
-    places: [0; WORDS],
+    groups: 0,
+    words: [(0, 0); WORDS],
 };
 
-/// The last walks of one walker. 70 KiB on the heap.
+/// The last walks of one walker. 90 KiB on the heap.
 pub struct Recall {
     walks: Box<[Walk]>,
     trail: Trail,
@@ -156,13 +159,11 @@ impl Recall {
         {
             return None;
         }
-        // SAFETY: passed on to the caller.
-        let stack = unsafe { Stack::new(regs.sp, stack_top) };
-        let len = (walk.len as usize).min(WORDS);
-        // M2
-        let words = walk.words[..len].iter().zip(&walk.places[..len]);
-        for (&word, &place) in words {
-            if stack.read(regs.sp.wrapping_add(place as usize * WORD)) != Some(word) {
+        for group in walk.words.as_chunks::<GROUP>().0.get(..walk.groups as usize)? {
+            // SAFETY: M2: the walk that is remembered read them as whole words between the same stack pointer and the same
+            // end, where memory is readable by the caller's promise.
+            let differ = |&(addr, word): &(usize, usize)| unsafe { stack::reread(addr) } ^ word;
+            if group.iter().map(differ).fold(0, std::ops::BitOr::bitor) != 0 {
                 return None;
             }
         }
@@ -191,16 +192,15 @@ impl Recall {
         let Regs { pc, sp, fp, lr } = *regs;
         (walk.pc, walk.sp, walk.lr, walk.top) = (pc, sp, lr, stack_top);
         walk.fp = self.trail.needs_fp.get().then_some(fp);
-        (walk.modules, walk.generation, walk.result, walk.len) = (modules_now(), generation, result, len as u32);
-        let places = walk.words.iter_mut().zip(&mut walk.places);
-        for ((word, place), read) in places.zip(&self.trail.words[..len]) {
-            let (addr, value) = read.get();
-            *word = value;
-            match u32::try_from(addr.wrapping_sub(sp) / WORD) {
-                Ok(words) => *place = words,
-                // A stack of more than 32 GiB.
-                Err(_) => walk.generation = 0,
-            }
+        (walk.modules, walk.generation, walk.result) = (modules_now(), generation, result);
+        walk.groups = len.div_ceil(GROUP) as u32;
+        for (word, read) in walk.words.iter_mut().zip(&self.trail.words[..len]) {
+            *word = read.get();
+        }
+        // The last group is filled up with one of its words.
+        if let Some(last) = len.checked_sub(1) {
+            let word = walk.words[last];
+            walk.words[len..len.next_multiple_of(GROUP)].fill(word);
         }
     }
 }
@@ -213,6 +213,7 @@ impl Default for Recall {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stack::WORD;
     use super::super::{Cache, method, refresh_modules};
     use super::*;
 

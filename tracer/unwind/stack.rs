@@ -42,13 +42,8 @@ impl<'a> Stack<'a> {
         {
             return None;
         }
-        let word = std::ptr::with_exposed_provenance_mut::<usize>(addr);
-        // SAFETY: the word is aligned and inside the range by the check above, and accessible by the promise to new(). A
-        // thread that runs on this stack may write it meanwhile, which is why the load is atomic: it may bring an old or a
-        // new word, nothing worse. (Its plain stores race with it in the language's eyes; as with every sampling
-        // profiler, that is settled by the machine: an aligned word is read whole.)
-        // ORDER: Relaxed; a torn stack gives wrong frames, which the walk's own bounds make harmless.
-        let word = unsafe { AtomicUsize::from_ptr(word) }.load(Ordering::Relaxed);
+        // SAFETY: the word is aligned and inside the range by the check above, and accessible by the promise to new().
+        let word = unsafe { reread(addr) };
         if let Some(trail) = self.trail {
             trail.read(addr, word);
         }
@@ -78,6 +73,20 @@ impl<'a> Stack<'a> {
     pub(super) fn high(self) -> usize {
         self.high
     }
+}
+
+/// The word at `addr`, which [`Stack::read`] has read before or could read.
+///
+/// # Safety
+/// `addr` is aligned, and the word there readable and writable memory of a stack.
+#[inline(always)]
+pub(super) unsafe fn reread(addr: usize) -> usize {
+    let word = std::ptr::with_exposed_provenance_mut::<usize>(addr);
+    // SAFETY: passed on to the caller. A thread that runs on this stack may write it meanwhile, which is why the load is
+    // atomic: it may bring an old or a new word, nothing worse. (Its plain stores race with it in the language's eyes; as with
+    // every sampling profiler, that is settled by the machine: an aligned word is read whole.)
+    // ORDER: Relaxed; a torn stack gives wrong frames, which the walk's own bounds make harmless.
+    unsafe { AtomicUsize::from_ptr(word) }.load(Ordering::Relaxed)
 }
 
 /// The lowest and the end of the addresses that code can have: nothing lives in the first page, and user space ends here.
