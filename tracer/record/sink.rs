@@ -81,10 +81,10 @@ pub enum Subscriber {
 }
 
 impl Subscriber {
-    fn take(&self, generation: &Arc<Generation>) {
+    fn take(&self, generation: &Arc<Generation>, coming: usize) {
         match self {
             Subscriber::Stream(s) => s.take(generation),
-            Subscriber::Ring(r) => r.take(generation),
+            Subscriber::Ring(r) => r.take(generation, coming),
         }
     }
 
@@ -312,7 +312,11 @@ impl Reader {
         for (subscriber, _, first) in &self.subscribers {
             if *first <= r#gen {
                 match &whole {
-                    Ok(generation) => subscriber.take(generation),
+                    // What waits, and the next one when it is put together.
+                    Ok(generation) => {
+                        let coming = self.sink.pending.load(Ordering::Relaxed) + 2 * generation.bytes().len();
+                        subscriber.take(generation, coming);
+                    }
                     Err(bytes) => subscriber.lose(*bytes),
                 }
             }
