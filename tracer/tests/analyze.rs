@@ -1,11 +1,11 @@
-//! The summary of traces whose every nanosecond is known.
+//! The analysis of traces whose every nanosecond is known.
 #![cfg(feature = "read")]
 
 mod common;
 
 use common::*;
+use tracer::analyze::{Summary, summarize};
 use tracer::read::Reader;
-use tracer::read::summary::{Summary, summarize};
 use tracer::wire::{Ev, NO_M, ext, reason};
 
 fn summary(trace: &Trace) -> Summary {
@@ -42,7 +42,7 @@ fn waiting() -> Trace {
 #[test]
 fn waits_by_reason_place_and_length() {
     let s = summary(&waiting());
-    let stat = s.waits_for(reason::CHAN_RECEIVE);
+    let stat = s.waits_for(reason::CHAN_RECEIVE).stat();
     assert_eq!((stat.count, stat.open, stat.total, stat.max), (2, 1, 1_100 + 6_500, 6_500));
     assert_eq!(s.waits.by_reason.len(), 1);
 
@@ -63,13 +63,13 @@ fn time_is_split_without_a_rest() {
     // The Sync took 1,000, so the first event is given the next.
     assert_eq!((s.start, s.end, s.duration()), (1_001, 10_000, 8_999));
     let group = |name: &str| s.goroutines.groups.iter().find(|g| &*g.name == name).expect("the group").clone();
-    let reader = group("app::reader");
+    let reader = group("app::reader").spent();
     // Created at 1,100.
     assert_eq!((reader.running, reader.runnable, reader.blocked, reader.syscall), (100 + 499, 500 + 201, 7_600, 0));
-    let main = group("");
+    let main = group("").spent();
     assert_eq!(main.running + main.runnable + main.blocked + main.syscall, 8_999);
     assert_eq!(main.syscall, 1_000);
-    assert_eq!((s.syscalls.count, s.syscalls.total), (1, 1_000));
+    assert_eq!((s.syscalls().count(), s.syscalls().total()), (1, 1_000));
     let gs = &s.goroutines;
     assert_eq!((gs.seen, gs.created, gs.ended, gs.alive(), gs.peak), (2, 1, 0, 2, 2));
 }
@@ -78,9 +78,9 @@ fn time_is_split_without_a_rest() {
 fn latency_is_from_runnable_to_running() {
     let s = summary(&waiting());
     // G 7 from 1,100 to 1,600 and 2,800 to 3,001; G 1 from 1,500 to 1,800 and 3,000 to 3,600.
-    assert_eq!(s.latency.count(), 4);
-    assert_eq!(s.latency.total(), 500 + 201 + 300 + 600);
-    assert_eq!(s.latency.max(), 600);
+    assert_eq!(s.latency.all.count(), 4);
+    assert_eq!(s.latency.all.total(), 500 + 201 + 300 + 600);
+    assert_eq!(s.latency.all.max(), 600);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_began_before_the_trace() {
     });
     let s = summary(&trace);
     let (reason, stat) = &s.waits.by_reason[0];
-    assert_eq!((&**reason, stat.count, stat.max), ("(began before the trace)", 2, 999));
+    assert_eq!((&**reason, stat.count(), stat.max()), ("(began before the trace)", 2, 999));
     // The runtime's own goroutine is not listed.
     let [wait] = &s.waits.longest[..] else { panic!("{:?}", s.waits.longest) };
     assert_eq!((wait.g, wait.ns, wait.stack.site().map(|f| &*f.func)), (1, 499, Some("app::main")));
@@ -147,9 +147,9 @@ fn stops_gc_and_extension_records() {
     });
     let s = summary(&trace);
     let (reason, stat) = &s.world.stops[0];
-    assert_eq!((&**reason, stat.count, stat.total), ("GOMAXPROCS", 1, 300));
-    assert_eq!((s.world.gc.count, s.world.gc.total), (1, 580));
-    assert_eq!((s.world.assists.count, s.world.assists.total), (1, 70));
+    assert_eq!((&**reason, stat.count(), stat.total()), ("GOMAXPROCS", 1, 300));
+    assert_eq!((s.world.gc.count(), s.world.gc.total()), (1, 580));
+    assert_eq!((s.world.assists.count(), s.world.assists.total()), (1, 70));
     assert_eq!(s.world.heap_alloc, Some(4096));
     assert_eq!((s.ext.steals, s.ext.stolen, s.ext.handed_off(), s.ext.unknown, s.ext.malformed), (3, 6, 1, 1, 1));
     assert_eq!(s.ext.hand_offs[&ext::Cause::OutsideTooLong], 1);
