@@ -88,6 +88,8 @@ struct RawFrame {
     line: u64,
 }
 
+const NO_FRAME: RawFrame = RawFrame { pc: 0, func: NameId(0), file: NameId(0), line: 0 };
+
 #[derive(Clone, Debug)]
 struct Entry {
     frames: Arc<[u32]>,
@@ -179,6 +181,9 @@ impl Stacks {
         let pcs = tables.stack(id).map(|frame| frame.pc);
         for (pc, (func, file, line)) in pcs.zip(tables.stack_ids(id)) {
             let frame = RawFrame { pc, func: self.string(func, tables), file: self.string(file, tables), line };
+            if frame == NO_FRAME {
+                continue; // What Go writes of a stack that it could not walk.
+            }
             let next = self.frames.len() as u32;
             let place = *self.frame_index.entry(frame).or_insert(next);
             if place == next {

@@ -17,6 +17,7 @@ mod goroutine;
 mod histogram;
 mod intern;
 mod procs;
+pub mod profile;
 mod report;
 mod sched;
 mod stack;

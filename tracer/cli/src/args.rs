@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tracer::analyze::profile::ProfileKind;
 
 /// Reads, checks and explains execution traces of Go (1.22 and later) and gort programs.
 ///
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Check(Check),
     /// On one screen: what did the program wait for, where, and was it the scheduler's fault?
     Stat(Stat),
+    /// A profile of waits by stack, for `go tool pprof`
+    Pprof(Pprof),
 }
 
 /// A trace, and how to show what is in it.
@@ -78,4 +81,52 @@ pub(crate) struct Stat {
     /// The runtime's own goroutines, too
     #[arg(long)]
     pub all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pprof {
+    #[command(flatten)]
+    pub trace: Trace,
+
+    /// What to count
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub kind: Kind,
+
+    /// Where to write it; `-` is standard output, the default
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Count also what `go tool trace -pprof` leaves out: waits open at the trace's begin or end, and each goroutine's wait
+    /// for its first turn
+    #[arg(long)]
+    pub complete: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Waits for sockets and pipes
+    Net,
+    /// Waits for channels, selects, locks and conditions
+    Sync,
+    /// Blocking calls
+    Syscall,
+    /// From runnable to running, by where it was made runnable
+    Sched,
+    /// Waits for channels and selects alone
+    Chan,
+    /// Running, by where it stopped
+    Running,
+}
+
+impl From<Kind> for ProfileKind {
+    fn from(kind: Kind) -> ProfileKind {
+        match kind {
+            Kind::Net => ProfileKind::Net,
+            Kind::Sync => ProfileKind::Sync,
+            Kind::Syscall => ProfileKind::Syscall,
+            Kind::Sched => ProfileKind::Sched,
+            Kind::Chan => ProfileKind::Chan,
+            Kind::Running => ProfileKind::Running,
+        }
+    }
 }

@@ -19,6 +19,7 @@
 mod args;
 mod command;
 mod input;
+mod pprof;
 mod text;
 
 use std::io::{self, ErrorKind, Write};
@@ -87,5 +88,6 @@ fn run(args: Args, out: &mut Out) -> Outcome {
     match args.command {
         Command::Check(check) => command::check::run(&check, progress, out),
         Command::Stat(stat) => command::stat::run(&stat, progress, out),
+        Command::Pprof(pprof) => command::pprof::run(&pprof, progress, out),
     }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each: read the trace, then print a view of it.
 
 pub(crate) mod check;
+pub(crate) mod pprof;
 pub(crate) mod stat;
 
 use std::convert::Infallible;
