@@ -16,6 +16,7 @@
 mod goroutine;
 mod histogram;
 mod intern;
+pub mod mmu;
 mod procs;
 pub mod profile;
 mod report;

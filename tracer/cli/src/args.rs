@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tracer::analyze::WaitKind;
 use tracer::analyze::profile::ProfileKind;
 
 /// Reads, checks and explains execution traces of Go (1.22 and later) and gort programs.
@@ -42,6 +43,18 @@ pub(crate) enum Command {
     Check(Check),
     /// On one screen: what did the program wait for, where, and was it the scheduler's fault?
     Stat(Stat),
+    /// How goroutines spent their time, by the function they were started with
+    Goroutines(Goroutines),
+    /// How long goroutines waited for a P, and what the Ps did meanwhile
+    Sched(Sched),
+    /// Where goroutines waited, for what and how long, with stacks
+    Blocked(Blocked),
+    /// The program's tasks: how long they took, on which goroutines
+    Tasks(Named),
+    /// The program's regions: how long they took, and how that time was spent
+    Regions(Named),
+    /// GC cycles, stops of the world, and what was left to the program
+    Gc(Gc),
     /// A profile of waits by stack, for `go tool pprof`
     Pprof(Pprof),
 }
@@ -128,5 +141,167 @@ impl From<Kind> for ProfileKind {
             Kind::Chan => ProfileKind::Chan,
             Kind::Running => ProfileKind::Running,
         }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Goroutines {
+    #[command(flatten)]
+    pub trace: Trace,
+
+    /// Only those whose start function has this in its name
+    #[arg(long, short, value_name = "PART")]
+    pub function: Option<String>,
+
+    /// The runtime's own goroutines, too
+    #[arg(long)]
+    pub all: bool,
+
+    /// How many start functions to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sched {
+    #[command(flatten)]
+    pub trace: Trace,
+
+    /// How many start functions and waits to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Blocked {
+    #[command(flatten)]
+    pub trace: Trace,
+
+    /// Only waits of these kinds; by default all but sleep
+    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<BlockedKind>,
+
+    /// Also what the runtime's own goroutines wait for
+    #[arg(long)]
+    pub all: bool,
+
+    /// How many stacks and waits to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+
+    /// How many frames of each stack to show
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub frames: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BlockedKind {
+    Chan,
+    Select,
+    Sync,
+    Network,
+    Sleep,
+    Syscall,
+    Gc,
+    Other,
+}
+
+impl BlockedKind {
+    pub fn kind(self) -> WaitKind {
+        match self {
+            BlockedKind::Chan => WaitKind::Chan,
+            BlockedKind::Select => WaitKind::Select,
+            BlockedKind::Sync => WaitKind::Sync,
+            BlockedKind::Network => WaitKind::Network,
+            BlockedKind::Sleep => WaitKind::Sleep,
+            BlockedKind::Syscall => WaitKind::Syscall,
+            BlockedKind::Gc => WaitKind::Gc,
+            BlockedKind::Other => WaitKind::Other,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Named {
+    #[command(flatten)]
+    pub trace: Trace,
+
+    /// Only those that have this in their name
+    #[arg(long, short, value_name = "PART")]
+    pub name: Option<String>,
+
+    /// How many names to show
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
+
+    /// More of each: the ten slowest, and messages
+    #[arg(long, short)]
+    pub details: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Gc {
+    #[command(flatten)]
+    pub trace: Trace,
+
+    /// Lengths of windows to ask for, such as 500us or 10ms; by default from 1us to the length of the trace
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = parse_ns)]
+    pub window: Vec<u64>,
+
+    /// What counts as taken from the program
+    #[arg(long, value_enum, value_name = "CAUSE", value_delimiter = ',', default_values_t = [Cause::Stops, Cause::Workers, Cause::Assists])]
+    pub count: Vec<Cause>,
+
+    /// How many cycles to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cause {
+    /// Stops of the world for the GC: all Ps
+    Stops,
+    /// Mark workers, but for idle ones: their Ps
+    Workers,
+    /// Goroutines that assist: their Ps
+    Assists,
+    /// Sweeping: the Ps on which it happens
+    Sweeps,
+}
+
+/// A time with a unit as nanoseconds: `1.5ms`.
+fn parse_ns(text: &str) -> Result<u64, String> {
+    let text = text.strip_prefix('+').unwrap_or(text).trim();
+    let unit_at = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
+    let (value, unit) = text.split_at(unit_at);
+    let scale = match unit.trim() {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" | "min" => 60e9,
+        "" if value == "0" => 1.0,
+        "" => return Err("say the unit: ns, us, ms, s or m".into()),
+        other => return Err(format!("{other:?} is not a unit; there are ns, us, ms, s and m")),
+    };
+    let value: f64 = value.parse().map_err(|_| format!("{value:?} is not a number"))?;
+    Ok((value * scale).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn times_need_a_unit() {
+        let times = ["0", "15ns", "1.5ms", "+2 us", "3s", "1m"].map(parse_ns);
+        assert_eq!(times, [0, 15, 1_500_000, 2_000, 3_000_000_000, 60_000_000_000].map(Ok));
+        assert!(["", "5", "x", "1.2.3s", "-1s", "3 weeks"].iter().all(|text| parse_ns(text).is_err()));
     }
 }

@@ -33,7 +33,6 @@ pub(crate) struct Input {
 #[derive(Debug)]
 pub(crate) struct End {
     pub name: String,
-    pub version: Version,
     /// Why it ended before the trace did.
     pub damage: Option<Error>,
     /// Events that were given, the boundaries between generations not counted.
@@ -81,8 +80,8 @@ impl Input {
             }
         }
         self.bar.finish_and_clear();
-        let (version, unfinished_bytes) = (self.reader.version(), self.reader.unfinished_bytes());
-        Ok(End { name: self.name, version, damage, events, unfinished_bytes })
+        let unfinished_bytes = self.reader.unfinished_bytes();
+        Ok(End { name: self.name, damage, events, unfinished_bytes })
     }
 }
 

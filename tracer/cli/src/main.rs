@@ -88,6 +88,12 @@ fn run(args: Args, out: &mut Out) -> Outcome {
     match args.command {
         Command::Check(check) => command::check::run(&check, progress, out),
         Command::Stat(stat) => command::stat::run(&stat, progress, out),
+        Command::Goroutines(goroutines) => command::goroutines::run(&goroutines, progress, out),
+        Command::Sched(sched) => command::sched::run(&sched, progress, out),
+        Command::Blocked(blocked) => command::blocked::run(&blocked, progress, out),
+        Command::Tasks(tasks) => command::tasks::run(&tasks, progress, out),
+        Command::Regions(regions) => command::regions::run(&regions, progress, out),
+        Command::Gc(gc) => command::gc::run(&gc, progress, out),
         Command::Pprof(pprof) => command::pprof::run(&pprof, progress, out),
     }
 }

@@ -1,8 +1,14 @@
 //! The commands, one file each: read the trace, then print a view of it.
 
+pub(crate) mod blocked;
 pub(crate) mod check;
+pub(crate) mod gc;
+pub(crate) mod goroutines;
 pub(crate) mod pprof;
+pub(crate) mod regions;
+pub(crate) mod sched;
 pub(crate) mod stat;
+pub(crate) mod tasks;
 
 use std::convert::Infallible;
 use std::io;
