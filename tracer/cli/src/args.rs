@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use tracer::analyze::WaitKind;
 use tracer::analyze::profile::ProfileKind;
 
@@ -57,6 +58,21 @@ pub(crate) enum Command {
     Gc(Gc),
     /// A profile of waits by stack, for `go tool pprof`
     Pprof(Pprof),
+    /// The events, one in each line
+    Print(Print),
+    /// The events for other tools: JSON, CSV, or a timeline for chrome://tracing and Perfetto
+    Export(Export),
+    /// A completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Man pages, one for each command
+    Man {
+        /// The folder to write them into; it is made if it is not there
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }
 
 /// A trace, and how to show what is in it.
@@ -267,6 +283,61 @@ pub(crate) enum Cause {
     Assists,
     /// Sweeping: the Ps on which it happens
     Sweeps,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Print {
+    #[command(flatten)]
+    pub trace: Trace,
+
+    /// Only events from this time on, such as 1.5s, counted from the first event
+    #[arg(long, value_name = "TIME", value_parser = parse_ns, default_value = "0")]
+    pub from: u64,
+
+    /// Only events up to this time
+    #[arg(long, value_name = "TIME", value_parser = parse_ns)]
+    pub to: Option<u64>,
+
+    /// Only events that happen on this goroutine, or to it; may be given several times
+    #[arg(long, short, value_name = "ID", value_delimiter = ',')]
+    pub goroutine: Vec<i64>,
+
+    /// Only these: an event of the format (GoBlock) or a kind of Go's tools (RangeBegin); may be given several times
+    #[arg(long, short, value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<String>,
+
+    /// With stacks
+    #[arg(long)]
+    pub stacks: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// The trace; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// What to write
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Format,
+
+    /// Where to write it; `-` is standard output, the default
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// With stacks (json; chrome has them, csv does not)
+    #[arg(long)]
+    pub stacks: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A timeline, for chrome://tracing and ui.perfetto.dev
+    Chrome,
+    /// An object in each line
+    Json,
+    /// A table with a head
+    Csv,
 }
 
 /// A time with a unit as nanoseconds: `1.5ms`.

@@ -20,6 +20,7 @@ mod args;
 mod command;
 mod input;
 mod pprof;
+mod record;
 mod text;
 
 use std::io::{self, ErrorKind, Write};
@@ -95,5 +96,9 @@ fn run(args: Args, out: &mut Out) -> Outcome {
         Command::Regions(regions) => command::regions::run(&regions, progress, out),
         Command::Gc(gc) => command::gc::run(&gc, progress, out),
         Command::Pprof(pprof) => command::pprof::run(&pprof, progress, out),
+        Command::Print(print) => command::print::run(&print, progress, out),
+        Command::Export(export) => command::export::run(&export, progress, out),
+        Command::Completions { shell } => command::manual::completions(shell, out),
+        Command::Man { dir } => command::manual::man(&dir),
     }
 }

@@ -133,11 +133,6 @@ impl Table {
         Table { head: head.to_vec(), rows: Vec::new(), indent: 2 }
     }
 
-    pub fn indent(mut self, indent: usize) -> Table {
-        self.indent = indent;
-        self
-    }
-
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.styled(Style::new(), cells);
     }

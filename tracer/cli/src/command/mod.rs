@@ -2,9 +2,13 @@
 
 pub(crate) mod blocked;
 pub(crate) mod check;
+mod chrome;
+pub(crate) mod export;
 pub(crate) mod gc;
 pub(crate) mod goroutines;
+pub(crate) mod manual;
 pub(crate) mod pprof;
+pub(crate) mod print;
 pub(crate) mod regions;
 pub(crate) mod sched;
 pub(crate) mod stat;
@@ -152,10 +156,10 @@ impl From<&Spent> for SpentNs {
 
 /// A frame of a stack.
 #[derive(Serialize)]
-struct FrameJson {
-    func: String,
-    file: String,
-    line: u64,
+pub(crate) struct FrameJson {
+    pub func: String,
+    pub file: String,
+    pub line: u64,
 }
 
 impl From<&Frame> for FrameJson {
