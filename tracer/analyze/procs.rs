@@ -75,6 +75,8 @@ impl Procs {
 #[derive(Clone, Copy, Debug, Default)]
 struct Track {
     doing: Doing,
+    /// Only its status has told so.
+    told: bool,
     since: i64,
     spent: Proc,
 }
@@ -169,6 +171,7 @@ impl ProcTracks {
         let doing = if doing == Doing::Idle && p >= self.gomaxprocs { Doing::Unknown } else { doing };
         let track = self.track(p);
         let before = track.doing;
+        track.told = false;
         track.spend(now);
         track.since = if before == Doing::Unknown { since } else { now };
         track.doing = doing;
@@ -194,7 +197,13 @@ impl ProcTracks {
             Ev::GoStatus | Ev::GoStatusStack if p != NONE && event.args[1] as i64 == event.m => {
                 if let Some(Transition::G { to: to @ (State::Running | State::Syscall), .. }) = event.transition() {
                     let doing = if to == State::Running { Doing::Running } else { Doing::Call };
-                    self.set(p, doing, start, now);
+                    let track = self.track(p);
+                    if track.told && track.doing == Doing::Held {
+                        // The P's own status, just before, holds since `start`: so does this.
+                        (track.doing, track.told) = (doing, false);
+                    } else {
+                        self.set(p, doing, start, now);
+                    }
                 }
             }
             Ev::StwBegin => {
@@ -216,6 +225,7 @@ impl ProcTracks {
                     && from != to
                 {
                     self.set(id, held(to), start, now);
+                    self.track(id).told = true;
                 }
             }
             _ => {}
