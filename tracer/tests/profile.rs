@@ -61,8 +61,7 @@ fn what_go_counts() {
     assert_eq!(of(ProfileKind::Sched), [row("stop", 1, 401), row("wake", 2, 50 + 1)]);
     let running = of(ProfileKind::Running);
     // Of G 1 since its status, at 1,002.
-    let expected =
-        [row("call", 1, 9), row("chan", 1, 98), row("lock", 1, 50), row("read", 1, 99), row("stop", 1, 99)];
+    let expected = [row("call", 1, 9), row("chan", 1, 98), row("lock", 1, 50), row("read", 1, 99), row("stop", 1, 99)];
     assert_eq!(running, expected);
 }
 
