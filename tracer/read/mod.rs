@@ -2,7 +2,7 @@
 //!
 //! [`Reader`] gives the events of a trace one by one, each with the goroutine, the P and the M it happened on, after it
 //! has found the one order in which they can have happened (or that there is none). [`validate`] looks at the outcome a
-//! second time, with other eyes. [`summary`] counts and explains.
+//! second time, with other eyes. [`analyze`](crate::analyze) counts and explains.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tracer::read::Error> {
@@ -33,13 +33,12 @@ mod error;
 mod event;
 mod frontier;
 mod generation;
-mod hash;
+pub(crate) mod hash;
 mod idtable;
 pub mod order;
 mod reader;
 mod rule;
 mod source;
-pub mod summary;
 mod tables;
 pub mod validate;
 mod version;

@@ -7,6 +7,7 @@ mod conformance;
 mod examples;
 mod golang;
 mod http;
+mod judge_pprof;
 mod loom;
 mod project;
 mod run;
@@ -32,8 +33,8 @@ usage: cargo xtask COMMAND
   loom                          the models, with LOOM_MAX_PREEMPTIONS (2 unless set)
   chaos                         the runtime's tests with --cfg rt_chaos, for RT_CHAOS_ROUNDS seeds (2 unless set), or with RT_CHAOS_SEED
   lto                           the migration test under fat LTO
-  conformance [FILE...]         Go's reader and ours on traces of ours, and ours on traces of Go's;
-                                with files: both readers on these
+  conformance [FILE...]         Go's reader and ours on traces of ours, and ours on traces of Go's; what gort computes
+                                of them beside what Go's tools do; with files: all that on these
   go ARGS...                    the go command that conformance uses (installed on first use under target/go)
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)
   bench net [ARGS...]           the same with sockets: echo, connecting, a stream, idle connections, dialling beside busy Ps
