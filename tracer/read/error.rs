@@ -119,9 +119,17 @@ impl fmt::Display for Error {
             Error::Io(e) => write!(f, "cannot read the trace: {e}"),
             Error::NotATrace => f.write_str("not a Go execution trace"),
             Error::Version(n @ ..22) => {
-                write!(f, "a trace of Go 1.{n}, in the format before v2; this reader knows Go 1.22 to 1.26")
+                write!(
+                    f,
+                    "a trace of Go 1.{n}, in the format before v2; this reader knows the versions 1.22, 1.23, 1.25 and \
+                     1.26: open it with `go tool trace`, or record it anew with Go 1.22 or later"
+                )
             }
-            Error::Version(n) => write!(f, "a trace of Go 1.{n}; this reader knows Go 1.22 to 1.26"),
+            Error::Version(n) => write!(
+                f,
+                "a trace in the version of Go 1.{n}, which this reader does not know; it knows 1.22, 1.23, 1.25 and \
+                 1.26: a newer one may be needed"
+            ),
             Error::Broken(broken) => broken.fmt(f),
         }
     }
