@@ -37,7 +37,7 @@ impl RawEvent {
         self.args
             .len()
             .checked_sub(spec.args.len())
-            .is_some_and(|rest| rest as u64 % 4 == 0 && rest as u64 / 4 == frames)
+            .is_some_and(|rest| rest.is_multiple_of(4) && rest as u64 / 4 == frames)
             && (spec.data || self.data.is_empty())
     }
 
