@@ -36,6 +36,7 @@ mod generation;
 mod hash;
 mod idtable;
 pub mod order;
+pub mod print;
 mod reader;
 mod rule;
 mod source;

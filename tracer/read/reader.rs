@@ -170,7 +170,7 @@ impl<R: Read> Reader<R> {
         }
         if self.ahead.is_some() {
             self.ahead_synced = true;
-            return self.sync(self.last_time);
+            return self.sync(self.last_time, false);
         }
         self.source.consume(std::mem::take(&mut self.taken));
         match generation::load(&mut self.source, self.version) {
@@ -181,12 +181,12 @@ impl<R: Read> Reader<R> {
             Ok(Outcome::End(unfinished)) => {
                 self.unfinished = unfinished;
                 self.done = true;
-                self.sync(self.last_time)
+                self.sync(self.last_time, false)
             }
             Err(error) => {
                 self.ahead = Some(error);
                 self.ahead_synced = true;
-                self.sync(self.last_time)
+                self.sync(self.last_time, false)
             }
         }
     }
@@ -200,13 +200,13 @@ impl<R: Read> Reader<R> {
             let cursor = Cursor::open(m, &self.generation, self.source.bytes())?;
             self.frontier.push(cursor);
         }
-        self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit))
+        self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit), true)
     }
 
-    fn sync(&mut self, time: i64) -> Result<Option<Event>, Error> {
+    fn sync(&mut self, time: i64, begins: bool) -> Result<Option<Event>, Error> {
         self.syncs += 1;
         let offset = self.source.base() + if self.done { self.source.bytes().len() as u64 } else { 0 };
-        let args = [self.syncs, 0, 0, 0];
+        let args = [self.syncs, u64::from(begins), 0, 0];
         let prior = Prior::Implied;
         self.give(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
     }

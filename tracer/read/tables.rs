@@ -132,6 +132,11 @@ impl Tables {
         self.pcs_of(id).map(|pc| (pc.func, pc.file, pc.line))
     }
 
+    /// The same with the program counter: PC, function, file, line.
+    pub fn stack_numbers(&self, id: u64) -> impl ExactSizeIterator<Item = (u64, u64, u64, u64)> + DoubleEndedIterator {
+        self.pcs_of(id).map(|pc| (pc.pc, pc.func, pc.file, pc.line))
+    }
+
     fn pcs_of(&self, id: u64) -> impl ExactSizeIterator<Item = &Pc> + DoubleEndedIterator {
         let frames = match self.stacks.get(id) {
             Some(entry) => &self.frames[entry.start as usize..][..usize::from(entry.len)],

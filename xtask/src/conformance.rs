@@ -3,10 +3,11 @@
 //! Forward: the tour's trace must give profiles and pages that name its functions and lines; a sample of the storm
 //! test's traces, and every trace that an example or a test has left, must pass `go tool trace -d=parsed` and our own
 //! checker. Back: programs of ours in Go, under xtask/go, record what Go's tracer can record; our checker must accept it.
+//! On all of these, and on Go's own tests, both readers must say the same ([`judge_reader`]).
 
 use crate::golang::Go;
 use crate::run::Run;
-use crate::{Step, examples, http, project};
+use crate::{Step, examples, http, judge_reader, project};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -57,14 +58,20 @@ pub(crate) fn run() -> Step {
     our_reader(&all)?;
     let for_go: Vec<PathBuf> = sample.iter().chain(&others).cloned().collect();
     let events = go_reader(&go, &for_go)?;
+    let same = judge_reader::run(&go, &for_go)?;
     profiles(&go)?;
     pages(&go, &tour)?;
     Ok(format!(
-        "Go's reader took {} traces of ours ({events} events) and made profiles and pages of them; \
+        "{same}; Go's reader took {} traces of ours ({events} events) and made profiles and pages of them; \
          ours took {} of ours and {from_go} of Go's",
         for_go.len(),
         all.len()
     ))
+}
+
+/// Only the comparison of the readers, on what traces there are.
+pub(crate) fn judge_reader() -> Step {
+    judge_reader::run(&Go::ensure()?, &left_behind()?)
 }
 
 /// Both readers on files of the user's.

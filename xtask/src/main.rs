@@ -7,6 +7,7 @@ mod conformance;
 mod examples;
 mod golang;
 mod http;
+mod judge_reader;
 mod loom;
 mod project;
 mod run;
@@ -34,6 +35,7 @@ usage: cargo xtask COMMAND
   lto                           the migration test under fat LTO
   conformance [FILE...]         Go's reader and ours on traces of ours, and ours on traces of Go's;
                                 with files: both readers on these
+  conformance reader            the events that our reader finds beside those that Go's finds, and Go's own tests of its reader
   go ARGS...                    the go command that conformance uses (installed on first use under target/go)
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)
   bench net [ARGS...]           the same with sockets: echo, connecting, a stream, idle connections, dialling beside busy Ps
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         "chaos" => none(rest, chaos::run),
         "lto" => none(rest, steps::lto),
         "conformance" if rest.is_empty() => conformance::run(),
+        "conformance" if rest == ["reader"] => conformance::judge_reader(),
         "conformance" => conformance::judge_files(rest),
         "go" => golang::pass_through(rest),
         "bench" => steps::bench(rest),
