@@ -2,7 +2,8 @@
 //!
 //! [`Reader`] gives the events of a trace one by one, each with the goroutine, the P and the M it happened on, after it
 //! has found the one order in which they can have happened (or that there is none). [`validate`] looks at the outcome a
-//! second time, with other eyes. [`summary`] counts and explains.
+//! second time, with other eyes. [`salvage`] reads on behind what is broken. [`summary`] counts and explains, [`print`](mod@print)
+//! writes what `go tool trace -d=parsed` does.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tracer::read::Error> {
@@ -38,7 +39,9 @@ mod idtable;
 pub mod order;
 pub mod print;
 mod reader;
+mod resync;
 mod rule;
+pub mod salvage;
 mod source;
 pub mod summary;
 mod tables;

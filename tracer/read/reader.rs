@@ -9,13 +9,15 @@
 //! of their times. If none can, the trace is broken. A generation ends when the frontier is empty.
 
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::error::{Broken, Error, Resource};
 use super::event::{Event, NONE, Prior};
 use super::frontier::{Cursor, Frontier};
-use super::generation::{self, Generation, Info, Outcome, Sample};
+use super::generation::{self, Generation, Info, Outcome, Reached, Sample};
 use super::order::{Attempt, Order, Step};
+use super::resync;
 use super::rule::Rule;
 use super::source::Source;
 use super::tables::{Tables, to_ns};
@@ -36,6 +38,12 @@ pub struct Reader<R> {
     generation: Generation,
     /// The bytes of `generation` at the beginning of the source's.
     taken: usize,
+    /// How far the last attempt at a generation came.
+    reached: Reached,
+    /// The generation at hand comes once more.
+    again: bool,
+    /// The next generation has to be whole by itself before an event of it is told.
+    on_trial: bool,
     frontier: Frontier,
     next_sample: usize,
     order: Order,
@@ -62,6 +70,9 @@ impl<R: Read> Reader<R> {
             version,
             generation: Generation::default(),
             taken: 0,
+            reached: Reached::default(),
+            again: false,
+            on_trial: false,
             frontier: Frontier::default(),
             next_sample: 0,
             order: Order::new(),
@@ -93,6 +104,71 @@ impl<R: Read> Reader<R> {
     /// reader passes over them in silence.
     pub fn unfinished_bytes(&self) -> u64 {
         self.unfinished
+    }
+
+    /// Nothing comes any more: the trace has ended, or broken.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Takes wrong use of tasks and regions from now on, and keeps account of it.
+    pub(super) fn tolerate_annotations(&mut self) {
+        self.order.tolerate_annotations();
+    }
+
+    /// How much was tolerated since this was asked for the last time, and the first of it.
+    pub(super) fn take_tolerated(&mut self) -> (u64, Vec<Broken>) {
+        self.order.take_tolerated()
+    }
+
+    /// How many bytes the source has given.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.source.base() + self.source.bytes().len() as u64
+    }
+
+    /// After an error: goes on with the next generation that seems to begin behind what is broken, as if the trace began
+    /// there. Answers the bytes that were passed over, and whether there is one.
+    ///
+    /// That may be the very generation that broke, if it is whole by itself and only does not follow from those before.
+    /// `last` is the number of the last generation that was whole.
+    pub(super) fn resume(&mut self, last: u64) -> Result<(Range<u64>, bool), Error> {
+        let carried = self.taken > 0 && self.order.first_generation() != self.generation.info.number;
+        self.order = self.order.anew();
+        if carried && self.generation.info.number > last && self.try_alone().is_ok() {
+            (self.again, self.done) = (true, false);
+            let at = self.source.base();
+            return Ok((at..at, true));
+        }
+        let (pos, damaged) = match std::mem::take(&mut self.taken) {
+            0 => (self.reached.pos, self.reached.number),
+            taken => (taken, self.generation.info.number),
+        };
+        let from = self.source.base() + pos as u64;
+        self.source.consume(pos);
+        let found = resync::find(&mut self.source, self.version, last, damaged)?;
+        self.order = self.order.anew();
+        self.frontier.clear();
+        self.generation.samples.clear();
+        (self.ahead, self.ahead_synced) = (None, false);
+        (self.done, self.on_trial) = (!found, true);
+        Ok((from..self.source.base(), found))
+    }
+
+    /// Whether all events of the generation at hand can happen, with nothing before them. Leaves an order in which nothing has.
+    fn try_alone(&mut self) -> Result<(), Broken> {
+        let tolerated = self.order.take_tolerated();
+        self.open_frontier()?;
+        while self.frontier.first_time().is_some() {
+            if !self.attempt(0)? {
+                self.attempt_rest()?;
+            }
+            while let Some(event) = self.order.pop() {
+                self.check_ids(&event)?;
+            }
+        }
+        self.order.set_tolerated(tolerated);
+        self.order = self.order.anew();
+        Ok(())
     }
 
     /// How many goroutines, Ps and Ms exist at this moment of the trace, as far as it has told.
@@ -165,6 +241,9 @@ impl<R: Read> Reader<R> {
     /// Goes on to the next generation, or to the end.
     #[cold]
     fn turn(&mut self) -> Result<Option<Event>, Error> {
+        if std::mem::take(&mut self.again) {
+            return self.begin();
+        }
         if let Some(error) = self.ahead.take_if(|_| self.ahead_synced) {
             return Err(error);
         }
@@ -173,7 +252,7 @@ impl<R: Read> Reader<R> {
             return self.sync(self.last_time, false);
         }
         self.source.consume(std::mem::take(&mut self.taken));
-        match generation::load(&mut self.source, self.version) {
+        match generation::load(&mut self.source, self.version, &mut self.reached) {
             Ok(Outcome::Generation(generation, after)) => {
                 self.ahead = after;
                 self.install(generation)
@@ -193,14 +272,27 @@ impl<R: Read> Reader<R> {
 
     fn install(&mut self, generation: Generation) -> Result<Option<Event>, Error> {
         self.taken = generation.info.bytes as usize;
-        self.next_sample = 0;
         self.generation = generation;
+        if std::mem::take(&mut self.on_trial) {
+            self.try_alone()?;
+        }
+        self.begin()
+    }
+
+    /// Goes to the beginning of the generation at hand.
+    fn begin(&mut self) -> Result<Option<Event>, Error> {
+        self.next_sample = 0;
+        self.open_frontier()?;
+        self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit), true)
+    }
+
+    fn open_frontier(&mut self) -> Result<(), Broken> {
         self.frontier.clear();
         for m in &self.generation.ms {
             let cursor = Cursor::open(m, &self.generation, self.source.bytes())?;
             self.frontier.push(cursor);
         }
-        self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit), true)
+        Ok(())
     }
 
     fn sync(&mut self, time: i64, begins: bool) -> Result<Option<Event>, Error> {

@@ -82,12 +82,54 @@ pub struct Order {
     ready: Vec<Event>,
     popped: usize,
     names: RandomState,
+    /// Wrong use of tasks and regions is no reason to stop; here is what there was of it.
+    tolerated: Option<(u64, Vec<Broken>)>,
 }
+
+/// How many annotations that are wrong are described until somebody asks. All are counted.
+const TOLERATED_MAX: usize = 64;
 
 impl Order {
     /// The state before the first event: nothing is known.
     pub fn new() -> Order {
         Order::default()
+    }
+
+    /// The state before the first event, as tolerant as this one, with what this one has tolerated.
+    pub(super) fn anew(&mut self) -> Order {
+        Order { tolerated: self.tolerated.take(), ..Order::default() }
+    }
+
+    /// Takes wrong use of tasks and regions from now on.
+    pub(super) fn tolerate_annotations(&mut self) {
+        self.tolerated.get_or_insert_default();
+    }
+
+    /// How much was tolerated since this was asked for the last time, and the first of it.
+    pub(super) fn take_tolerated(&mut self) -> (u64, Vec<Broken>) {
+        self.tolerated.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Puts back what [`Order::take_tolerated`] gave, in place of what there is by now.
+    pub(super) fn set_tolerated(&mut self, tolerated: (u64, Vec<Broken>)) {
+        if let Some(place) = &mut self.tolerated {
+            *place = tolerated;
+        }
+    }
+
+    /// The number of the first generation; 0 before its first event.
+    pub(super) fn first_generation(&self) -> u64 {
+        self.first_generation
+    }
+
+    /// A rule about annotations is broken: an error, unless that is tolerated.
+    fn annotation(&mut self, broken: Broken) -> Result<(), Broken> {
+        let Some((count, tolerated)) = &mut self.tolerated else { return Err(broken) };
+        *count += 1;
+        if tolerated.len() < TOLERATED_MAX {
+            tolerated.push(broken);
+        }
+        Ok(())
     }
 
     /// Lets the event happen if it can.

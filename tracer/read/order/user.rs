@@ -12,7 +12,7 @@ impl Order {
     pub(super) fn task_begin(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let [task, _, name, _] = at.raw.args;
         if self.tasks.contains(&task) {
-            return Err(at.broken(Rule::TaskConflict, Resource::Task(task)));
+            self.annotation(at.broken(Rule::TaskConflict, Resource::Task(task)))?;
         }
         self.hash_of(at, name)?;
         at.needs(cx, Need::G)?;
@@ -43,7 +43,7 @@ impl Order {
         let region = (task, self.hash_of(at, name)?);
         let innermost = self.current_g(at, cx)?.with_extra(|extra| extra.regions.pop()).flatten();
         if innermost.is_some_and(|open| open != region) {
-            return Err(at.broken(Rule::RegionNesting, Resource::G(cx.g)));
+            self.annotation(at.broken(Rule::RegionNesting, Resource::G(cx.g)))?;
         }
         self.happen(at, cx);
         Ok(Some(cx))
