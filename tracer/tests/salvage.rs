@@ -111,7 +111,8 @@ fn the_generations_around_the_damage_are_kept() {
     // An order that cannot be: some of its events are told.
     let (rule, events) = damaged_in_the_middle(|t, r| {
         let start = |e: &Event| e.kind == Ev::GoStart && r.contains(&(e.offset as usize));
-        t[read(t).0.into_iter().rfind(start).expect("somebody starts").offset as usize] = Ev::ProcStart as u8;
+        let last = read(t).0.into_iter().rfind(start).expect("somebody starts");
+        t[last.offset as usize] = Ev::ProcStart as u8;
     });
     assert!(events > 100 && rule == Rule::Stuck, "{rule}, {events}");
 }
