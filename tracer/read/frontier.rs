@@ -9,9 +9,10 @@ use super::error::{Broken, Resource};
 use super::event::Raw;
 use super::generation::{EventBatch, Generation, MBatches};
 use super::rule::Rule;
+use super::source::PAD;
 use super::tables::to_ns;
 use crate::wire::spec::TIMED_ARGS;
-use crate::wire::{Ev, varint};
+use crate::wire::{Ev, MAX_TIMED_ARGS, varint};
 
 /// A place in the stream of one M.
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +53,37 @@ impl Cursor {
         Ok(true)
     }
 
+    /// Decodes the event at `pos`. `bytes` may go on behind those of the generation.
     #[inline]
     fn decode(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
-        let ns_per_unit = generation.tables.ns_per_unit;
         if self.last_time == 0 {
-            self.last_time = to_ns(self.batch.time, ns_per_unit);
+            self.last_time = to_ns(self.batch.time, generation.tables.ns_per_unit);
         }
+        let window = bytes.get(self.pos as usize..).and_then(|rest| rest.first_chunk::<PAD>());
+        let Some((number, args, len)) = window.and_then(decode_near) else {
+            return self.decode_far(generation, bytes);
+        };
+        let end = self.pos + len as u32;
+        if end > self.batch.end {
+            return self.decode_far(generation, bytes);
+        }
+        let Some(kind) = Ev::from_u8(number) else { return self.decode_far(generation, bytes) };
+        let [delta, args @ ..] = args;
+        self.take(kind, delta, args, generation);
+        self.pos = end;
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self, kind: Ev, delta: u64, args: [u64; 4], generation: &Generation) {
+        self.last_time = generation.tables.ns(delta).wrapping_add(self.last_time);
+        let offset = generation.info.offset + u64::from(self.pos);
+        self.next = Raw { kind, time: self.last_time, args, offset };
+    }
+
+    /// The same for whatever may stand there.
+    #[cold]
+    fn decode_far(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
         let batch = &bytes[..self.batch.end as usize];
         let mut pos = self.pos as usize;
         let number = batch[pos];
@@ -73,8 +99,7 @@ impl Cursor {
         for arg in &mut args[..count - 1] {
             *arg = varint::read(batch, &mut pos).ok_or_else(cut)?;
         }
-        self.last_time = to_ns(delta, ns_per_unit).wrapping_add(self.last_time);
-        self.next = Raw { kind, time: self.last_time, args, offset };
+        self.take(kind, delta, args, generation);
         self.pos = pos as u32;
         Ok(())
     }
@@ -89,6 +114,25 @@ impl Cursor {
             }
         }
     }
+}
+
+/// The event at the beginning of these bytes, if its numbers have at most eight bytes each: its number, its arguments, and
+/// its length.
+#[inline]
+fn decode_near(bytes: &[u8; PAD]) -> Option<(u8, [u64; MAX_TIMED_ARGS], usize)> {
+    let mut args = [0; MAX_TIMED_ARGS];
+    let count = usize::from(TIMED_ARGS[usize::from(bytes[0])]);
+    if count == 0 {
+        return None;
+    }
+    let mut pos = 1;
+    for arg in args.iter_mut().take(count) {
+        let word = u64::from_le_bytes(*bytes.get(pos..)?.first_chunk()?);
+        let (value, len) = varint::read_word(word)?;
+        *arg = value;
+        pos += len;
+    }
+    Some((bytes[0], args, pos))
 }
 
 /// A place of the heap: the time of a cursor's next event, and which cursor.

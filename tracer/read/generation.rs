@@ -290,7 +290,7 @@ impl Loading {
                         return Err(broken(Rule::FrequencyRepeated));
                     }
                     let [units_per_second, ..] = read(1)?;
-                    self.tables.ns_per_unit = 1.0 / (units_per_second as f64 / 1e9);
+                    self.tables.set_clock(1.0 / (units_per_second as f64 / 1e9));
                 }
                 Some(Ev::ClockSnapshot) if version >= Version::Go125 => {
                     if self.tables.snapshot.is_some() {

@@ -42,13 +42,14 @@ mod reader;
 mod resync;
 mod rule;
 pub mod salvage;
+mod slots;
 mod source;
 pub mod summary;
 mod tables;
 pub mod validate;
 mod version;
 
-pub use error::{Broken, Error, Resource};
+pub use error::{Broken, Error, Facts, Resource};
 pub use event::{Event, Kind, NONE, Prior, Raw, State, Transition};
 pub use generation::Info;
 pub use reader::Reader;

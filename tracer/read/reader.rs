@@ -46,6 +46,8 @@ pub struct Reader<R> {
     on_trial: bool,
     frontier: Frontier,
     next_sample: usize,
+    /// Its time; the last there is if there is none.
+    sample_time: i64,
     order: Order,
     last_time: i64,
     syncs: u64,
@@ -75,6 +77,7 @@ impl<R: Read> Reader<R> {
             on_trial: false,
             frontier: Frontier::default(),
             next_sample: 0,
+            sample_time: i64::MAX,
             order: Order::new(),
             last_time: 0,
             syncs: 0,
@@ -149,6 +152,7 @@ impl<R: Read> Reader<R> {
         self.order = self.order.anew();
         self.frontier.clear();
         self.generation.samples.clear();
+        self.set_next_sample(0);
         (self.ahead, self.ahead_synced) = (None, false);
         (self.done, self.on_trial) = (!found, true);
         Ok((from..self.source.base(), found))
@@ -162,8 +166,14 @@ impl<R: Read> Reader<R> {
             if !self.attempt(0)? {
                 self.attempt_rest()?;
             }
-            while let Some(event) = self.order.pop() {
-                self.check_ids(&event)?;
+            loop {
+                let event = self.order.event();
+                let ids = &IDS[event.kind as usize];
+                if !ids.are_in(&event.args, &self.generation.tables) {
+                    return Err(ids.missing(event, &self.generation.tables));
+                }
+                let Some(next) = self.order.pop() else { break };
+                *self.order.event() = next;
             }
         }
         self.order.set_tolerated(tolerated);
@@ -176,27 +186,44 @@ impl<R: Read> Reader<R> {
         self.order.sizes()
     }
 
-    /// The next event, in the order in which they happened. `None` is the end.
-    fn step(&mut self) -> Result<Option<Event>, Error> {
+    /// The next event in its place, which costs less than a copy; `None` is the end. After an error there is nothing more.
+    #[inline]
+    pub fn next_event(&mut self) -> Result<Option<&Event>, Error> {
+        if self.done {
+            return Ok(None);
+        }
+        match self.step() {
+            Ok(true) => Ok(Some(self.order.event())),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.done = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// The next event, in the order in which they happened, is in `order`; `false` at the end.
+    #[inline]
+    fn step(&mut self) -> Result<bool, Error> {
         if let Some(event) = self.order.pop() {
-            return self.give(event);
+            return self.give_other(event);
         }
-        let sample = self.generation.samples.get(self.next_sample).copied();
-        let Some(first) = self.frontier.first_time() else {
-            return match sample {
-                Some(sample) => self.give_sample(sample),
-                None => self.turn(),
-            };
-        };
-        if let Some(sample) = sample.filter(|sample| sample.time < first) {
-            return self.give_sample(sample);
+        // No sample comes first, and there is an event.
+        if self.frontier.first_time().is_some_and(|first| first <= self.sample_time) {
+            if !self.attempt(0)? {
+                self.attempt_rest()?;
+            }
+            self.give()?;
+            return Ok(true);
         }
-        if !self.attempt(0)? {
-            self.attempt_rest()?;
-        }
-        match self.order.pop() {
-            Some(event) => self.give(event),
-            None => unreachable!("an event that is Done is in the queue"),
+        self.step_slow()
+    }
+
+    #[cold]
+    fn step_slow(&mut self) -> Result<bool, Error> {
+        match self.generation.samples.get(self.next_sample).copied() {
+            Some(sample) => self.give_sample(sample),
+            None => self.turn(),
         }
     }
 
@@ -210,7 +237,7 @@ impl<R: Read> Reader<R> {
         match self.order.advance(attempt)? {
             Step::NotYet => Ok(false),
             Step::Done => {
-                self.frontier.advance(place, generation, self.source.bytes())?;
+                self.frontier.advance(place, generation, self.source.padded())?;
                 Ok(true)
             }
         }
@@ -240,7 +267,7 @@ impl<R: Read> Reader<R> {
 
     /// Goes on to the next generation, or to the end.
     #[cold]
-    fn turn(&mut self) -> Result<Option<Event>, Error> {
+    fn turn(&mut self) -> Result<bool, Error> {
         if std::mem::take(&mut self.again) {
             return self.begin();
         }
@@ -270,7 +297,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn install(&mut self, generation: Generation) -> Result<Option<Event>, Error> {
+    fn install(&mut self, generation: Generation) -> Result<bool, Error> {
         self.taken = generation.info.bytes as usize;
         self.generation = generation;
         if std::mem::take(&mut self.on_trial) {
@@ -280,8 +307,8 @@ impl<R: Read> Reader<R> {
     }
 
     /// Goes to the beginning of the generation at hand.
-    fn begin(&mut self) -> Result<Option<Event>, Error> {
-        self.next_sample = 0;
+    fn begin(&mut self) -> Result<bool, Error> {
+        self.set_next_sample(0);
         self.open_frontier()?;
         self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit), true)
     }
@@ -289,54 +316,53 @@ impl<R: Read> Reader<R> {
     fn open_frontier(&mut self) -> Result<(), Broken> {
         self.frontier.clear();
         for m in &self.generation.ms {
-            let cursor = Cursor::open(m, &self.generation, self.source.bytes())?;
+            let cursor = Cursor::open(m, &self.generation, self.source.padded())?;
             self.frontier.push(cursor);
         }
         Ok(())
     }
 
-    fn sync(&mut self, time: i64, begins: bool) -> Result<Option<Event>, Error> {
+    fn sync(&mut self, time: i64, begins: bool) -> Result<bool, Error> {
         self.syncs += 1;
         let offset = self.source.base() + if self.done { self.source.bytes().len() as u64 } else { 0 };
         let args = [self.syncs, u64::from(begins), 0, 0];
         let prior = Prior::Implied;
-        self.give(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
+        self.give_other(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
     }
 
-    fn give_sample(&mut self, sample: Sample) -> Result<Option<Event>, Error> {
-        self.next_sample += 1;
+    fn give_sample(&mut self, sample: Sample) -> Result<bool, Error> {
+        self.set_next_sample(self.next_sample + 1);
         let Sample { time, m, p, g, stack, offset } = sample;
         let (kind, prior) = (Ev::CpuSample, Prior::Implied);
         // That the stack exists is not checked, as Go does not: `validate` does.
-        self.give(Event { time, file_time: time, m, p, g, kind, prior, args: [stack, 0, 0, 0], offset })
+        self.give_other(Event { time, file_time: time, m, p, g, kind, prior, args: [stack, 0, 0, 0], offset })
     }
 
+    /// The next sample is that one.
+    fn set_next_sample(&mut self, next: usize) {
+        self.next_sample = next;
+        self.sample_time = self.generation.samples.get(next).map_or(i64::MAX, |sample| sample.time);
+    }
+
+    /// What is in `order` is given, whatever was there.
+    fn give_other(&mut self, event: Event) -> Result<bool, Error> {
+        *self.order.event() = event;
+        self.give()?;
+        Ok(true)
+    }
+
+    /// What is in `order` is given.
     #[inline]
-    fn give(&mut self, mut event: Event) -> Result<Option<Event>, Error> {
-        self.check_ids(&event)?;
+    fn give(&mut self) -> Result<(), Broken> {
+        let event = self.order.event();
+        let ids = &IDS[event.kind as usize];
+        if !ids.are_in(&event.args, &self.generation.tables) {
+            return Err(ids.missing(event, &self.generation.tables));
+        }
         if event.time <= self.last_time {
             event.time = self.last_time.wrapping_add(1);
         }
         self.last_time = event.time;
-        Ok(Some(event))
-    }
-
-    /// What the event names is in the tables.
-    #[inline]
-    fn check_ids(&self, event: &Event) -> Result<(), Broken> {
-        let tables = &self.generation.tables;
-        let broken = |rule, resource| Err(Broken::new(rule, resource, event.offset).event(event.kind));
-        let ids = &IDS[event.kind as usize];
-        for i in ids.stacks {
-            if let Some(&id) = event.args.get(i).filter(|&&id| !tables.has_stack(id)) {
-                return broken(Rule::EventStack, Resource::Stack(id));
-            }
-        }
-        for i in ids.strings {
-            if let Some(&id) = event.args.get(i).filter(|&&id| tables.string_bytes(id).is_none()) {
-                return broken(Rule::EventString, Resource::String(id));
-            }
-        }
         Ok(())
     }
 }
@@ -346,25 +372,43 @@ impl<R: Read> Iterator for Reader<R> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let result = self.step();
-        if result.is_err() {
-            self.done = true;
-        }
-        result.transpose()
+        self.next_event().map(|event| event.copied()).transpose()
     }
 }
 
 /// The index of no argument.
-const NO_ARG: usize = usize::MAX;
+const NO_ARG: u8 = u8::MAX;
 
 /// Which arguments of an event, `dt` not counted, are ids of stacks and strings. No event has more than two of a kind.
 #[derive(Clone, Copy)]
 struct Ids {
-    stacks: [usize; 2],
-    strings: [usize; 2],
+    stacks: [u8; 2],
+    strings: [u8; 2],
+}
+
+impl Ids {
+    /// What the event names is in the tables.
+    #[inline]
+    fn are_in(&self, args: &[u64; 4], tables: &Tables) -> bool {
+        let arg = |i: u8| args.get(usize::from(i)).copied();
+        // The first of a kind is that of an event with only one.
+        arg(self.stacks[0]).is_none_or(|id| tables.has_stack(id))
+            && arg(self.strings[0]).is_none_or(|id| tables.has_string(id))
+            && arg(self.stacks[1]).is_none_or(|id| tables.has_stack(id))
+            && arg(self.strings[1]).is_none_or(|id| tables.has_string(id))
+    }
+
+    #[cold]
+    fn missing(&self, event: &Event, tables: &Tables) -> Broken {
+        let arg = |&i: &u8| event.args.get(usize::from(i)).copied();
+        let stack = self.stacks.iter().filter_map(arg).find(|&id| !tables.has_stack(id));
+        let string = self.strings.iter().filter_map(arg).find(|&id| !tables.has_string(id)).unwrap_or_default();
+        let (rule, resource) = match stack {
+            Some(id) => (Rule::EventStack, Resource::Stack(id)),
+            None => (Rule::EventString, Resource::String(string)),
+        };
+        Broken::new(rule, resource, event.offset).event(event.kind)
+    }
 }
 
 static IDS: [Ids; 256] = {
@@ -379,11 +423,11 @@ static IDS: [Ids; 256] = {
             let place = &mut ids[spec.ev as usize];
             match spec.args[arg].kind {
                 ArgKind::Stack => {
-                    place.stacks[stacks] = arg - 1;
+                    place.stacks[stacks] = arg as u8 - 1;
                     stacks += 1;
                 }
                 ArgKind::String => {
-                    place.strings[strings] = arg - 1;
+                    place.strings[strings] = arg as u8 - 1;
                     strings += 1;
                 }
                 _ => {}

@@ -82,8 +82,8 @@ fn read(file: &str) -> Result<(), String> {
     let why = |e: &dyn std::fmt::Display| format!("{file}: {e}");
     let start = Instant::now();
     let (mut events, mut sum) = (0u64, 0u64);
-    for event in Reader::new(File::open(file).map_err(|e| why(&e))?).map_err(|e| why(&e))? {
-        let event = event.map_err(|e| why(&e))?;
+    let mut reader = Reader::new(File::open(file).map_err(|e| why(&e))?).map_err(|e| why(&e))?;
+    while let Some(event) = reader.next_event().map_err(|e| why(&e))? {
         events += 1;
         sum = sum.wrapping_add(event.time as u64 ^ go_number(event.category()));
     }

@@ -30,23 +30,24 @@ mod status;
 mod syscall;
 mod user;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::hash::RandomState;
 
 use super::error::{Broken, Resource};
 use super::event::{Event, NONE, Prior, Raw};
-use super::hash::{IdMap, Seed};
+use super::hash::Seed;
 use super::rule::Rule;
+use super::slots::Slots;
 use super::tables::Tables;
 use crate::wire::{Ev, GoStatus};
 use gc::Gc;
-use state::{Context, GState, Ms, PState, Seq};
+use state::{Context, GState, Ms, NO_SLOT, PState, Seq};
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
-    /// The event has happened: [`Order::pop`] has it.
+    /// The event has happened: [`Order::event`] is it.
     Done,
     /// Another M's event must happen first.
     NotYet,
@@ -65,25 +66,43 @@ pub struct Attempt<'a> {
     pub tables: &'a Tables,
 }
 
-/// The context after the event, or `None` if it cannot happen yet.
-type Verdict = Result<Option<Context>, Broken>;
+/// What became of an event, or the rule that it breaks.
+type Verdict = Result<Step, Broken>;
 
 /// The state of the scheduler at one moment of the trace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Order {
-    gs: IdMap<GState>,
-    ps: IdMap<PState>,
+    gs: Slots<GState>,
+    ps: Slots<PState>,
     ms: Ms,
     tasks: HashSet<u64, Seed>,
     gc: Gc,
     /// The number of the first generation; 0 before it.
     first_generation: u64,
-    /// What has happened; `ready[..popped]` has been given away.
-    ready: Vec<Event>,
-    popped: usize,
+    /// What happened last.
+    event: Event,
+    /// What happened with it, if it was more than one thing.
+    more: VecDeque<Event>,
     names: RandomState,
     /// Wrong use of tasks and regions is no reason to stop; here is what there was of it.
     tolerated: Option<(u64, Vec<Broken>)>,
+}
+
+impl Default for Order {
+    fn default() -> Order {
+        Order {
+            gs: Slots::default(),
+            ps: Slots::default(),
+            ms: Ms::default(),
+            tasks: HashSet::default(),
+            gc: Gc::default(),
+            first_generation: 0,
+            event: Event::BLANK,
+            more: VecDeque::new(),
+            names: RandomState::new(),
+            tolerated: None,
+        }
+    }
 }
 
 /// How many annotations that are wrong are described until somebody asks. All are counted.
@@ -137,32 +156,42 @@ impl Order {
         if self.first_generation == 0 {
             self.first_generation = at.generation;
         }
-        if at.m == NONE {
-            let context = Context { m: NONE, p: NONE, g: NONE };
-            return Ok(if self.dispatch(&at, context)?.is_some() { Step::Done } else { Step::NotYet });
+        let mut cx = Context { m: at.m, p: NONE, g: NONE, slot: NO_SLOT };
+        if at.m != NONE {
+            cx.slot = self.ms.slot(at.m);
+            if let Some(state) = self.ms.state(cx.slot) {
+                (cx.p, cx.g) = (state.p, state.g);
+            }
         }
-        let slot = self.ms.slot(at.m);
-        let state = *self.ms.state(slot);
-        let Some(after) = self.dispatch(&at, Context { m: at.m, p: state.p, g: state.g })? else {
-            return Ok(Step::NotYet);
-        };
-        let state = self.ms.state(slot);
-        state.p = after.p;
-        state.g = after.g;
-        Ok(Step::Done)
+        self.dispatch(&at, cx)
     }
 
-    /// The next event that has happened.
+    /// The M whose stream it is has this P from now on.
+    #[inline]
+    fn set_p(&mut self, cx: Context, p: i64) {
+        if let Some(state) = self.ms.state(cx.slot) {
+            state.p = p;
+        }
+    }
+
+    /// The M whose stream it is has this goroutine from now on.
+    #[inline]
+    fn set_g(&mut self, cx: Context, g: i64) {
+        if let Some(state) = self.ms.state(cx.slot) {
+            state.g = g;
+        }
+    }
+
+    /// The event that happened last, after [`Step::Done`]; what happened with it, [`Order::pop`] has.
+    #[inline]
+    pub fn event(&mut self) -> &mut Event {
+        &mut self.event
+    }
+
+    /// The next of the events that happened with the last.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
-        let event = self.ready.get(self.popped).copied();
-        if event.is_some() {
-            self.popped += 1;
-        } else if self.popped > 0 {
-            self.ready.clear();
-            self.popped = 0;
-        }
-        event
+        if self.more.is_empty() { None } else { self.more.pop_front() }
     }
 
     /// How many goroutines, Ps and Ms exist now.
@@ -170,6 +199,7 @@ impl Order {
         (self.gs.len(), self.ps.len(), self.ms.len())
     }
 
+    #[inline]
     fn dispatch(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         match at.raw.kind {
             Ev::ProcStart => self.proc_start(at, cx),
@@ -217,18 +247,27 @@ impl Order {
     fn instant(&mut self, at: &Attempt<'_>, cx: Context, need: Need) -> Verdict {
         at.needs(cx, need)?;
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
-    /// Queues the event in this context.
+    /// The event happens in this context.
     #[inline]
     fn happen(&mut self, at: &Attempt<'_>, cx: Context) {
         self.happen_as(at, cx, at.raw.kind, at.raw.args, Prior::Implied);
     }
 
+    #[inline]
     fn happen_as(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4], prior: Prior) {
         let Raw { time, offset, .. } = *at.raw;
-        self.ready.push(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
+        self.event = Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset };
+    }
+
+    /// This happens, too.
+    #[cold]
+    fn happen_too(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4]) {
+        let Raw { time, offset, .. } = *at.raw;
+        let prior = Prior::Implied;
+        self.more.push_back(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
     }
 
     fn in_first_generation(&self, at: &Attempt<'_>) -> bool {
@@ -237,7 +276,7 @@ impl Order {
 
     /// The state of the goroutine that the M has.
     fn current_g(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut GState, Broken> {
-        self.gs.get_mut(&cx.g).ok_or_else(|| at.broken(Rule::GoUnknown, Resource::G(cx.g)))
+        self.gs.get_mut(cx.g).ok_or_else(|| at.broken(Rule::GoUnknown, Resource::G(cx.g)))
     }
 
     /// The same, if it is in this status.
@@ -252,7 +291,7 @@ impl Order {
 
     /// The state of the P that the M has.
     fn current_p(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut PState, Broken> {
-        self.ps.get_mut(&cx.p).ok_or_else(|| at.broken(Rule::ProcUnknown, Resource::P(cx.p)))
+        self.ps.get_mut(cx.p).ok_or_else(|| at.broken(Rule::ProcUnknown, Resource::P(cx.p)))
     }
 
     /// Says in words why the event cannot happen yet, for the report that nothing can happen any more.
@@ -265,12 +304,12 @@ impl Order {
         }
         text += "; ";
         text += &match at.raw.kind {
-            Ev::GoStart | Ev::GoUnblock | Ev::GoSwitch | Ev::GoSwitchDestroy => match self.gs.get(&(first as i64)) {
+            Ev::GoStart | Ev::GoUnblock | Ev::GoSwitch | Ev::GoSwitchDestroy => match self.gs.get_mut(first as i64) {
                 Some(state) => format!("G {first} is {}, its number {}", state.status.name(), state.seq),
                 None => format!("G {first} does not exist"),
             },
             Ev::ProcStart if p != NONE => format!("the M still has P {p}"),
-            Ev::ProcStart | Ev::ProcSteal => match self.ps.get(&(first as i64)) {
+            Ev::ProcStart | Ev::ProcSteal => match self.ps.get_mut(first as i64) {
                 Some(state) => format!("P {first} is {}, its number {}", state.status.name(), state.seq),
                 None => format!("P {first} does not exist"),
             },
