@@ -384,6 +384,8 @@ const NO_ARG: u8 = u8::MAX;
 struct Ids {
     stacks: [u8; 2],
     strings: [u8; 2],
+    /// There is a second of a kind.
+    more: bool,
 }
 
 impl Ids {
@@ -394,8 +396,9 @@ impl Ids {
         // The first of a kind is that of an event with only one.
         arg(self.stacks[0]).is_none_or(|id| tables.has_stack(id))
             && arg(self.strings[0]).is_none_or(|id| tables.has_string(id))
-            && arg(self.stacks[1]).is_none_or(|id| tables.has_stack(id))
-            && arg(self.strings[1]).is_none_or(|id| tables.has_string(id))
+            && (!self.more
+                || arg(self.stacks[1]).is_none_or(|id| tables.has_stack(id))
+                    && arg(self.strings[1]).is_none_or(|id| tables.has_string(id)))
     }
 
     #[cold]
@@ -412,7 +415,7 @@ impl Ids {
 }
 
 static IDS: [Ids; 256] = {
-    const NONE: Ids = Ids { stacks: [NO_ARG; 2], strings: [NO_ARG; 2] };
+    const NONE: Ids = Ids { stacks: [NO_ARG; 2], strings: [NO_ARG; 2], more: false };
     let mut ids = [NONE; 256];
     let mut i = 0;
     while i < SPECS.len() {
@@ -432,6 +435,7 @@ static IDS: [Ids; 256] = {
                 }
                 _ => {}
             }
+            place.more |= stacks > 1 || strings > 1;
             arg += 1;
         }
         i += 1;

@@ -6,8 +6,8 @@
 
 use super::hash::IdMap;
 
-/// Places of the small array.
-const NEAR: usize = 1024;
+/// Places of the small array at first. It grows with the entries, so that ids in a row have places of their own.
+const NEAR: usize = 256;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -20,12 +20,12 @@ pub(crate) struct Slots<T> {
     free: Vec<u32>,
     index: IdMap<u32>,
     /// For some ids, by their low bits, the entry; never that of an id that is gone.
-    near: Box<[u32; NEAR]>,
+    near: Vec<u32>,
 }
 
 impl<T> Default for Slots<T> {
     fn default() -> Slots<T> {
-        Slots { entries: Vec::new(), free: Vec::new(), index: IdMap::default(), near: Box::new([NONE; NEAR]) }
+        Slots { entries: Vec::new(), free: Vec::new(), index: IdMap::default(), near: vec![NONE; NEAR] }
     }
 }
 
@@ -33,7 +33,7 @@ impl<T> Slots<T> {
     /// The entry of this id.
     #[inline]
     pub fn find(&mut self, id: i64) -> Option<usize> {
-        let slot = self.near[id as usize % NEAR] as usize;
+        let slot = self.near[self.place(id)] as usize;
         match self.entries.get(slot) {
             Some((found, Some(_))) if *found == id => Some(slot),
             _ => self.find_far(id),
@@ -43,8 +43,15 @@ impl<T> Slots<T> {
     #[cold]
     fn find_far(&mut self, id: i64) -> Option<usize> {
         let slot = *self.index.get(&id)?;
-        self.near[id as usize % NEAR] = slot;
+        let place = self.place(id);
+        self.near[place] = slot;
         Some(slot as usize)
+    }
+
+    /// The length is a power of two.
+    #[inline]
+    fn place(&self, id: i64) -> usize {
+        id as usize & (self.near.len() - 1)
     }
 
     /// What is in an entry that was found, and has not been removed since.
@@ -77,13 +84,20 @@ impl<T> Slots<T> {
             }
         };
         self.index.insert(id, slot);
-        self.near[id as usize % NEAR] = slot;
+        if self.entries.len() > self.near.len() {
+            let len = 2 * self.near.len();
+            self.near.clear();
+            self.near.resize(len, NONE);
+        }
+        let place = self.place(id);
+        self.near[place] = slot;
         slot as usize
     }
 
     pub fn remove(&mut self, id: i64) -> Option<T> {
         let slot = self.index.remove(&id)?;
-        let near = &mut self.near[id as usize % NEAR];
+        let place = self.place(id);
+        let near = &mut self.near[place];
         if *near == slot {
             *near = NONE;
         }

@@ -82,7 +82,7 @@ fn read_long(bytes: &[u8], pos: &mut usize) -> Option<u64> {
 /// The number that begins with the first of these bytes, the low one, and how many bytes it has; `None` if it has more than
 /// eight.
 ///
-/// Takes the same steps for every length: lengths cannot be foretold, and a wrong guess costs more.
+/// Takes the same steps for every length, for those that cannot be foretold.
 #[inline]
 pub const fn read_word(word: u64) -> Option<(u64, usize)> {
     const CONTINUES: u64 = 0x8080_8080_8080_8080;

@@ -199,7 +199,7 @@ impl Order {
         (self.gs.len(), self.ps.len(), self.ms.len())
     }
 
-    #[inline]
+    #[inline(always)] // What the M has stays in registers.
     fn dispatch(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         match at.raw.kind {
             Ev::ProcStart => self.proc_start(at, cx),
@@ -275,21 +275,23 @@ impl Order {
     }
 
     /// The state of the goroutine that the M has.
+    #[inline]
     fn current_g(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut GState, Broken> {
         self.gs.get_mut(cx.g).ok_or_else(|| at.broken(Rule::GoUnknown, Resource::G(cx.g)))
     }
 
     /// The same, if it is in this status.
+    #[inline]
     fn current_g_in(&mut self, at: &Attempt<'_>, cx: Context, status: GoStatus) -> Result<&mut GState, Broken> {
         let state = self.current_g(at, cx)?;
         if state.status == status {
             return Ok(state);
         }
-        let rule = if status == GoStatus::Syscall { Rule::GoInSyscall } else { Rule::GoRunning };
-        Err(at.broken(rule, Resource::G(cx.g)).detail(format!("It is {}.", state.status.name())))
+        Err(at.not_in(status, cx.g, state.status))
     }
 
     /// The state of the P that the M has.
+    #[inline]
     fn current_p(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut PState, Broken> {
         self.ps.get_mut(cx.p).ok_or_else(|| at.broken(Rule::ProcUnknown, Resource::P(cx.p)))
     }
@@ -335,6 +337,12 @@ impl Attempt<'_> {
     #[cold]
     fn broken(&self, rule: Rule, resource: Resource) -> Broken {
         Broken::new(rule, resource, self.raw.offset).event(self.raw.kind)
+    }
+
+    #[cold]
+    fn not_in(&self, status: GoStatus, g: i64, is: GoStatus) -> Broken {
+        let rule = if status == GoStatus::Syscall { Rule::GoInSyscall } else { Rule::GoRunning };
+        self.broken(rule, Resource::G(g)).detail(format!("It is {}.", is.name()))
     }
 
     #[inline]
