@@ -139,12 +139,15 @@ fn number_near(bytes: &[u8; PAD], pos: usize) -> Option<(u64, usize)> {
         return None;
     }
     let word = u64::from_le_bytes(*bytes[pos..].first_chunk()?);
-    // The lengths of most numbers can be foretold: one byte, or two.
+    // The lengths of most numbers can be foretold: one byte, two, or three.
     if word & 0x80 == 0 {
         return Some((word & 0x7f, pos + 1));
     }
     if word & 0x8000 == 0 {
         return Some(((word & 0x7f) | (word >> 1 & 0x3f80), pos + 2));
+    }
+    if word & 0x80_0000 == 0 {
+        return Some(((word & 0x7f) | (word >> 1 & 0x3f80) | (word >> 2 & 0x1f_c000), pos + 3));
     }
     let (value, len) = varint::read_word(word)?;
     Some((value, pos + len))

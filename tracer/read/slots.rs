@@ -1,13 +1,15 @@
-//! What is known of many things, by id: a hash table with a look at the likely place first.
+//! What is known of many things, by id: an array for ids that come in a row, and a hash table for the rest.
 //!
-//! The same few goroutines are asked for again and again. Where one is, a small array says by the low bits of its id; only if
-//! another has taken that place does the hash table tell. A file can choose ids that take each other's places, and then pays
-//! for the hash table each time; that one's seed it does not know.
+//! Ids of goroutines are given out in order, and most of those that are alive are close together. So the low bits of an id
+//! choose a place of an array, and only an id whose place another has got before is in a hash table. A file can choose ids
+//! that all want the same place, and then pays for the hash table each time; that one's seed it does not know.
+//!
+//! Invariant: an id that is there MUST be in the array or in the hash table, and not in both.
 
 use super::hash::IdMap;
 
-/// Places of the small array at first. It grows with the entries, so that ids in a row have places of their own.
-const NEAR: usize = 256;
+/// Places of the array at first. There are at least twice as many as ids.
+const PLACES: usize = 256;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -18,40 +20,38 @@ pub(crate) struct Slots<T> {
     /// An entry without a `T` is free.
     entries: Vec<(i64, Option<T>)>,
     free: Vec<u32>,
-    index: IdMap<u32>,
-    /// For some ids, by their low bits, the entry; never that of an id that is gone.
-    near: Vec<u32>,
+    /// For each value of the low bits the entry of an id with them, or [`NONE`]. The length is a power of two.
+    places: Vec<u32>,
+    /// The entries of the other ids.
+    others: IdMap<u32>,
 }
 
 impl<T> Default for Slots<T> {
     fn default() -> Slots<T> {
-        Slots { entries: Vec::new(), free: Vec::new(), index: IdMap::default(), near: vec![NONE; NEAR] }
+        Slots { entries: Vec::new(), free: Vec::new(), places: vec![NONE; PLACES], others: IdMap::default() }
     }
 }
 
 impl<T> Slots<T> {
+    #[inline]
+    fn place(&self, id: i64) -> usize {
+        id as usize & (self.places.len() - 1)
+    }
+
     /// The entry of this id.
     #[inline]
-    pub fn find(&mut self, id: i64) -> Option<usize> {
-        let slot = self.near[self.place(id)] as usize;
+    pub fn find(&self, id: i64) -> Option<usize> {
+        let slot = self.places[self.place(id)] as usize;
         match self.entries.get(slot) {
-            Some((found, Some(_))) if *found == id => Some(slot),
-            _ => self.find_far(id),
+            Some((found, _)) if *found == id => Some(slot),
+            _ if self.others.is_empty() => None,
+            _ => self.find_other(id),
         }
     }
 
     #[cold]
-    fn find_far(&mut self, id: i64) -> Option<usize> {
-        let slot = *self.index.get(&id)?;
-        let place = self.place(id);
-        self.near[place] = slot;
-        Some(slot as usize)
-    }
-
-    /// The length is a power of two.
-    #[inline]
-    fn place(&self, id: i64) -> usize {
-        id as usize & (self.near.len() - 1)
+    fn find_other(&self, id: i64) -> Option<usize> {
+        self.others.get(&id).map(|&slot| slot as usize)
     }
 
     /// What is in an entry that was found, and has not been removed since.
@@ -67,7 +67,7 @@ impl<T> Slots<T> {
     }
 
     #[inline]
-    pub fn contains(&mut self, id: i64) -> bool {
+    pub fn contains(&self, id: i64) -> bool {
         self.find(id).is_some()
     }
 
@@ -83,30 +83,50 @@ impl<T> Slots<T> {
                 self.entries.len() as u32 - 1
             }
         };
-        self.index.insert(id, slot);
-        if self.entries.len() > self.near.len() {
-            let len = 2 * self.near.len();
-            self.near.clear();
-            self.near.resize(len, NONE);
+        if 2 * self.entries.len() > self.places.len() {
+            self.grow(); // Which finds the new entry, too.
+        } else {
+            self.give_place(id, slot);
         }
-        let place = self.place(id);
-        self.near[place] = slot;
         slot as usize
     }
 
-    pub fn remove(&mut self, id: i64) -> Option<T> {
-        let slot = self.index.remove(&id)?;
+    #[inline]
+    fn give_place(&mut self, id: i64, slot: u32) {
         let place = self.place(id);
-        let near = &mut self.near[place];
-        if *near == slot {
-            *near = NONE;
+        match &mut self.places[place] {
+            place if *place == NONE => *place = slot,
+            _ => _ = self.others.insert(id, slot),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let len = 2 * self.places.len();
+        self.places.clear();
+        self.places.resize(len, NONE);
+        self.others.clear();
+        for slot in 0..self.entries.len() {
+            if let (id, Some(_)) = self.entries[slot] {
+                self.give_place(id, slot as u32);
+            }
+        }
+    }
+
+    pub fn remove(&mut self, id: i64) -> Option<T> {
+        let slot = self.find(id)? as u32;
+        let place = self.place(id);
+        if self.places[place] == slot {
+            self.places[place] = NONE;
+        } else {
+            self.others.remove(&id);
         }
         self.free.push(slot);
         self.entries[slot as usize].1.take()
     }
 
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.entries.len() - self.free.len()
     }
 
     /// All, those first that were there first, unless some have been removed.
@@ -127,7 +147,7 @@ mod tests {
         for i in 0..100_000 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             // Many ids with the same low bits, among them negative ones.
-            let id = ((x >> 33) as i64 % 8 - 4) * NEAR as i64 + (x >> 50) as i64 % 3;
+            let id = ((x >> 33) as i64 % 80 - 40) * PLACES as i64 + (x >> 50) as i64 % 30;
             match x >> 60 {
                 0..4 => assert_eq!(slots.remove(id), map.remove(&id)),
                 4..8 => {
