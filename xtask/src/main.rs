@@ -1,6 +1,7 @@
 //! The project's checks: `cargo xtask ci` runs them all, `cargo xtask STEP` one of them. No dependencies, so that it
 //! builds in a second.
 
+mod bench_read;
 mod chaos;
 mod ci;
 mod conformance;
@@ -40,6 +41,7 @@ usage: cargo xtask COMMAND
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)
   bench net [ARGS...]           the same with sockets: echo, connecting, a stream, idle connections, dialling beside busy Ps
   bench http [ARGS...]          the same with servers of HTTP beside wrk
+  bench read [--rounds N]       decoding and ordering traces of 110 MB: our reader beside Go's library
   bench publish [switch|net|http] [ARGS...]
                                 all of them, the first with two allocators too, or one; and docs/BENCHMARKS.md anew
 
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         "conformance" if rest == ["reader"] => conformance::judge_reader(),
         "conformance" => conformance::judge_files(rest),
         "go" => golang::pass_through(rest),
+        "bench" if rest.first().is_some_and(|first| first == "read") => bench_read::run(&rest[1..]),
         "bench" => steps::bench(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
