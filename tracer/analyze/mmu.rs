@@ -297,7 +297,7 @@ impl Curve {
     /// The least mean utilisation of all windows of this length in ns, and when the first such window begins. A window longer than
     /// the trace is as long as the trace. `None` if the trace does not tell GOMAXPROCS, or lasts no time.
     pub fn mmu(&self, window_ns: u64) -> Option<(f64, i64)> {
-        let window = i64::try_from(window_ns.clamp(1, self.duration_ns())).ok().filter(|&window| window > 0)?;
+        let window = i64::try_from(window_ns.max(1).min(self.duration_ns())).ok().filter(|&window| window > 0)?;
         let (first, last) = (self.changes.first()?.time, self.changes.last()?.time);
         let (mut left, mut right) = (Edge { curve: self, at: 0 }, Edge { curve: self, at: 0 });
         let (mut least, mut when, mut time) = (f64::INFINITY, first, first);
