@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::recall::Trail;
+use super::recall::{Trail, Use};
 
 /// Bytes of a word.
 pub(super) const WORD: usize = size_of::<usize>();
@@ -37,23 +37,38 @@ impl<'a> Stack<'a> {
     /// The word at `addr`; `None` when it is misaligned or not all of it lies in the range.
     #[inline(always)]
     pub(super) fn read(self, addr: usize) -> Option<usize> {
+        let word = self.peek(addr)?;
+        if let Some(trail) = self.trail {
+            trail.read(addr, word, Use::Any);
+        }
+        Some(word)
+    }
+
+    /// As [`Stack::read`], of a word that is used as a return address and nothing else.
+    #[inline(always)]
+    pub(super) fn read_return(self, addr: usize) -> Option<usize> {
+        let word = self.peek(addr)?;
+        if let Some(trail) = self.trail {
+            trail.read(addr, word, Use::Return);
+        }
+        Some(word)
+    }
+
+    #[inline(always)]
+    fn peek(self, addr: usize) -> Option<usize> {
         // Below `low` the difference wraps and is large.
         if !addr.is_multiple_of(WORD) || addr.wrapping_sub(self.low) >= (self.high - self.low).saturating_sub(WORD - 1)
         {
             return None;
         }
         // SAFETY: the word is aligned and inside the range by the check above, and accessible by the promise to new().
-        let word = unsafe { reread(addr) };
-        if let Some(trail) = self.trail {
-            trail.read(addr, word);
-        }
-        Some(word)
+        Some(unsafe { reread(addr) })
     }
 
     /// As [`Stack::read`], of a caller's frame pointer, which may turn out not to matter.
     #[inline(always)]
     pub(super) fn read_fp(self, addr: usize) -> Option<usize> {
-        let word = Stack { trail: None, ..self }.read(addr)?;
+        let word = self.peek(addr)?;
         if let Some(trail) = self.trail {
             trail.found_fp(addr, word);
         }
