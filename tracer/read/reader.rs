@@ -325,7 +325,8 @@ impl<R: Read> Reader<R> {
     fn sync(&mut self, time: i64, begins: bool) -> Result<bool, Error> {
         self.syncs += 1;
         let offset = self.source.base() + if self.done { self.source.bytes().len() as u64 } else { 0 };
-        let args = [self.syncs, u64::from(begins), 0, 0];
+        let number = if begins { self.generation.info.number } else { 0 };
+        let args = [self.syncs, u64::from(begins), number, 0];
         let prior = Prior::Implied;
         self.give_other(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
     }
