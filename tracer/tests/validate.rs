@@ -181,10 +181,8 @@ fn a_goroutine_runs_without_a_p() {
         g.running(0).ev(Ev::ProcStop, &[]).ev(Ev::ProcStart, &[0, 1]).ev(Ev::GoStop, &[1, 1]).done();
     });
     assert_eq!(found(&trace.0), [(Check::Running, Resource::G(100))]);
-    let (starts, stops) =
-        (|e: &mut Vec<Event>| place(e, Ev::GoStart, 0), |e: &mut Vec<Event>| place(e, Ev::ProcStop, 0));
     let mut events = good();
-    let at = starts(&mut events);
+    let at = place(&events, Ev::GoStart, 0);
     events[at].p = -1;
     assert!(opinion(&events).first.iter().any(|finding| finding.check == Check::Running));
     let mut events = good();
