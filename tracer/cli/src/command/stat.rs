@@ -146,9 +146,9 @@ fn waits(summary: &Summary, out: &mut Out) -> Print {
 pub(crate) enum Blame {
     /// They hardly waited.
     Nobody,
-    /// All Ps had something to do.
+    /// The Ps had something else to do.
     TooFewPs,
-    /// A P was idle meanwhile.
+    /// Idle Ps could have taken them.
     Scheduler,
     /// The world was stopped meanwhile.
     StoppedWorld,
@@ -185,8 +185,10 @@ fn scheduler(summary: &Summary, out: &mut Out) -> Print {
     out.title("Was it the scheduler?")?;
     let (style, verdict) = match blame(summary) {
         Blame::Nobody => (GOOD, "No. A goroutine that could run did so nearly at once."),
-        Blame::TooFewPs => (WARN, "No, but goroutines waited for their turn: all Ps had something to do."),
-        Blame::Scheduler => (BAD, "Partly: goroutines waited for their turn while a P was idle."),
+        Blame::TooFewPs => {
+            (WARN, "No, but they waited behind others: more goroutines could run at once than there are Ps.")
+        }
+        Blame::Scheduler => (BAD, "Partly: goroutines waited for a P while idle ones could have taken them."),
         Blame::StoppedWorld => (BAD, "No, but the world was stopped while goroutines waited: see gort gc."),
     };
     let verdict = out.paint(style, verdict);
@@ -200,10 +202,14 @@ fn scheduler(summary: &Summary, out: &mut Out) -> Print {
         )?;
         let part = |ns: u128| format!("{} ({})", time(ns), percent(ns, total));
         let (busy, idle, stopped) = (part(latency.busy()), part(latency.idle), part(latency.stopped));
-        write!(out, "  of {} in all, {busy} while all Ps were in use, {idle} while one was idle", time(total))?;
+        write!(
+            out,
+            "  of {} in all, {busy} for Ps that ran others, {idle} that idle Ps could have saved",
+            time(total)
+        )?;
         match latency.stopped {
             0 => writeln!(out)?,
-            _ => writeln!(out, ", {stopped} while the world was stopped")?,
+            _ => writeln!(out, ", {stopped} for a stopped world")?,
         }
     }
     let all = procs.all();
@@ -325,8 +331,8 @@ impl<'a> SiteJson<'a> {
 struct Scheduler {
     blame: Blame,
     latency: Durations,
-    waited_all_ps_in_use_ns: u64,
-    waited_p_idle_ns: u64,
+    waited_behind_others_ns: u64,
+    waited_idle_ps_could_have_saved_ns: u64,
     waited_world_stopped_ns: u64,
     ps_running_ns: u64,
     ps_in_calls_ns: u64,
@@ -370,8 +376,8 @@ fn json<'a>(summary: &'a Summary, end: &'a End) -> Json<'a> {
         scheduler: Scheduler {
             blame: blame(summary),
             latency: Durations::from(&latency.all),
-            waited_all_ps_in_use_ns: to_u64(latency.busy()),
-            waited_p_idle_ns: to_u64(latency.idle),
+            waited_behind_others_ns: to_u64(latency.busy()),
+            waited_idle_ps_could_have_saved_ns: to_u64(latency.idle),
             waited_world_stopped_ns: to_u64(latency.stopped),
             ps_running_ns: to_u64(all.running),
             ps_in_calls_ns: to_u64(all.calls),
