@@ -395,7 +395,7 @@ impl Tracks {
     #[inline]
     fn count(groups: &mut Vec<Gathering>, group_of: &mut Vec<u32>, track: &mut Track, stretch: Stretch) {
         if let Some(index) = state_index(stretch.state) {
-            track.spent[index] += stretch.ns;
+            track.spent[index] = track.spent[index].saturating_add(stretch.ns);
         }
         if let Some(group) = groups.get_mut(track.group as usize) {
             return group.count(&stretch);
@@ -524,7 +524,7 @@ impl Track {
     fn spent_until(&self, now: i64) -> [u64; 4] {
         let mut spent = self.spent;
         if let Some(index) = state_index(self.state) {
-            spent[index] += elapsed(self.since, now);
+            spent[index] = spent[index].saturating_add(elapsed(self.since, now));
         }
         spent
     }

@@ -159,15 +159,14 @@ impl ProcTracks {
             self.procs.runnable += u128::from(ns);
         }
         if self.stops > 0 {
-            self.clocks.stopped += ns;
-        } else if self.idle > 0 {
-            if self.runnable > 0 {
-                let serve = if self.gomaxprocs == i64::MAX { self.runnable } else { self.gomaxprocs.max(1) as u64 };
-                let waiting = self.runnable.min(serve).max(1);
-                self.clocks.idle += (ns.saturating_mul(PARTS) / waiting).saturating_mul(self.idle.min(waiting));
-                self.procs.idle_while_runnable += u128::from(ns);
-                self.procs.lost += u128::from(ns) * u128::from(self.idle.min(self.runnable));
-            }
+            self.clocks.stopped = self.clocks.stopped.saturating_add(ns);
+        } else if self.idle > 0 && self.runnable > 0 {
+            let serve = if self.gomaxprocs == i64::MAX { self.runnable } else { self.gomaxprocs.max(1) as u64 };
+            let waiting = self.runnable.min(serve).max(1);
+            let parts = (ns.saturating_mul(PARTS) / waiting).saturating_mul(self.idle.min(waiting));
+            self.clocks.idle = self.clocks.idle.saturating_add(parts);
+            self.procs.idle_while_runnable += u128::from(ns);
+            self.procs.lost += u128::from(ns) * u128::from(self.idle.min(self.runnable));
         }
     }
 

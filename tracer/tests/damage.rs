@@ -5,7 +5,9 @@
 mod common;
 
 use common::*;
-use tracer::read::{Error, Reader, Rule, summary, validate};
+use tracer::analyze::profile::{self, ProfileKind};
+use tracer::analyze::{self, Names, mmu};
+use tracer::read::{Error, Reader, Rule, validate};
 use tracer::wire::{Ev, HEADER};
 
 /// How many events, and how many whole generations, a trace gives before it ends or breaks.
@@ -18,11 +20,31 @@ fn progress(trace: &[u8]) -> (usize, usize) {
 /// Everything that looks at a trace, looks at it.
 fn look(trace: &[u8]) {
     if let Ok(mut reader) = Reader::new(trace) {
-        let (summary, _) = summary::summarize(&mut reader);
+        let (summary, _) = analyze::summarize(&mut reader);
         assert!(!summary.to_string().is_empty());
     }
     if let Ok(mut reader) = Reader::new(trace) {
         let _ = validate::validate(&mut reader);
+    }
+    if let Ok(mut reader) = Reader::new(trace) {
+        let mut profiles = ProfileKind::ALL.map(|kind| profile::Builder::new(kind).complete());
+        let mut like_go = ProfileKind::ALL.map(profile::Builder::new);
+        let causes = mmu::Causes { sweeps: true, ..mmu::Causes::default() };
+        let (mut utilization, mut names) = (mmu::Builder::new(causes), Names::default());
+        while let Some(Ok(event)) = reader.next() {
+            let tables = reader.tables();
+            profiles.iter_mut().chain(&mut like_go).for_each(|profile| profile.event(&event, tables));
+            utilization.event(&event, tables);
+            names.event(&event, tables);
+            names.get(event.g);
+        }
+        for profile in profiles.into_iter().chain(like_go).map(profile::Builder::finish) {
+            profile.total();
+        }
+        let curve = utilization.finish();
+        for window in [0, 1, 1_000, u64::MAX] {
+            assert!(curve.mmu(window).is_none_or(|(mmu, _)| (0.0..=1.0).contains(&mmu)));
+        }
     }
 }
 
@@ -75,7 +97,7 @@ fn a_damaged_second_generation_leaves_the_first() {
     let bytes = good.0.len() as u64;
     let trace = good.generation(2, |g| g.m(0).ev(Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::GoStart, &[55, 1]).done());
     let mut reader = Reader::new(&trace.0[..]).expect("the header is good");
-    let (summary, error) = summary::summarize(&mut reader);
+    let (summary, error) = analyze::summarize(&mut reader);
     let error = error.expect("it is broken");
     let broken = error.broken().expect("by a rule");
     assert_eq!(broken.rule, Rule::Stuck);

@@ -8,7 +8,8 @@ use std::cell::Cell;
 use std::io::Read;
 
 use common::*;
-use tracer::read::{Reader, summary};
+use tracer::analyze;
+use tracer::read::Reader;
 use tracer::wire::{Ev, NO_M};
 
 thread_local! {
@@ -53,7 +54,7 @@ fn peak(f: impl FnOnce()) -> usize {
 
 fn read_all(source: impl Read) {
     if let Ok(mut reader) = Reader::new(source) {
-        let (summary, _) = summary::summarize(&mut reader);
+        let (summary, _) = analyze::summarize(&mut reader);
         drop(summary);
     }
 }

@@ -89,6 +89,11 @@ pub(crate) fn time(ns: impl TryInto<u128>) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// The same for a table, in which nothing should look like nothing.
+pub(crate) fn time_cell(ns: u128) -> String {
+    if ns == 0 { "-".into() } else { time(ns) }
+}
+
 /// A number with its digits in threes: `1,234,567`.
 pub(crate) fn number(n: impl TryInto<u64>) -> String {
     let digits = n.try_into().unwrap_or(u64::MAX).to_string();

@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::args::Sched;
 use crate::input::End;
 use crate::text::Column::{Left, Right};
-use crate::text::{GOOD, Out, Table, number, percent, plural, time};
+use crate::text::{GOOD, Out, Table, number, percent, plural, time, time_cell};
 
 /// Cells of a full bar.
 const BAR: u64 = 40;
@@ -124,7 +124,7 @@ fn procs(summary: &Summary, out: &mut Out) -> Print {
     ];
     let mut table = Table::new(&columns);
     let mut row = |name: String, p: &Proc| {
-        let times = [p.running, p.calls, p.held, p.idle].map(time);
+        let times = [p.running, p.calls, p.held, p.idle].map(time_cell);
         let busy = percent(p.running + p.calls, p.running + p.calls + p.held + p.idle);
         table.row([name].into_iter().chain(times).chain([busy, number(p.starts)]));
     };

@@ -12,7 +12,7 @@ use crate::Outcome;
 use crate::args::Stat;
 use crate::input::End;
 use crate::text::Column::{Left, Right};
-use crate::text::{BAD, GOOD, Out, Table, WARN, bytes, number, percent, plural, time};
+use crate::text::{BAD, GOOD, Out, Table, WARN, bytes, number, percent, plural, time, time_cell};
 
 /// Rows of a table: two of them, and the rest, fit on a screen of 40 lines.
 const ROWS: usize = 8;
@@ -38,6 +38,7 @@ fn sites(summary: &Summary) -> (Vec<&Site>, Vec<&Site>) {
 
 fn print(summary: &Summary, end: &End, all: bool, out: &mut Out) -> Print {
     head(summary, end, out)?;
+    short(summary, out)?;
     groups(summary, all, out)?;
     waits(summary, out)?;
     scheduler(summary, out)?;
@@ -50,7 +51,8 @@ fn print(summary: &Summary, end: &End, all: bool, out: &mut Out) -> Print {
 fn head(summary: &Summary, end: &End, out: &mut Out) -> Print {
     let procs = summary.world.gomaxprocs.unwrap_or(summary.world.ps);
     let (took, gs) = (time(summary.duration()), &summary.goroutines);
-    let title = format!("{}: {took} of a {} program on {}", end.name, summary.version, plural(procs, "P"));
+    let version = summary.version;
+    let title = format!("{}: {took} on {} (GOMAXPROCS), {version}", end.name, plural(procs, "P"));
     let title = out.paint(crate::text::BOLD, &title);
     writeln!(out, "{title}")?;
     let (events, generations) = (number(summary.events()), plural(summary.generations.len() as u64, "generation"));
@@ -62,6 +64,38 @@ fn head(summary: &Summary, end: &End, out: &mut Out) -> Print {
         plural(summary.world.ms, "thread"),
         bytes(summary.bytes())
     ))
+}
+
+/// `tour.rs:77 tour::enter`, or that there is no stack.
+fn place(site: &Site) -> String {
+    match &*site.func {
+        "" => "(no stack)".to_owned(),
+        func => format!("{} {func}", short_place(&site.file, site.line)),
+    }
+}
+
+/// The answers, in a sentence each.
+fn short(summary: &Summary, out: &mut Out) -> Print {
+    let (sites, _) = sites(summary);
+    if let Some(site) = sites.first() {
+        let total: u128 = sites.iter().map(|site| site.stat.total).sum();
+        let (reason, share) = (or_unknown(&site.reason), percent(site.stat.total, total));
+        let most = format!("{} ({share}) for {reason} at {}", time(site.stat.total), place(site));
+        let most = out.paint(BAD, &most);
+        writeln!(out, "  most waiting, sleep aside: {most}")?;
+    }
+    let (style, verdict) = match blame(summary) {
+        Blame::Nobody => (GOOD, "not to blame: a goroutine that could run did so nearly at once"),
+        Blame::TooFewPs => {
+            (WARN, "not to blame, but goroutines waited behind others: more could run than there are Ps")
+        }
+        Blame::Scheduler => {
+            (BAD, "to blame for a part: goroutines waited for a P while idle ones could have taken them")
+        }
+        Blame::StoppedWorld => (BAD, "not to blame, but the world was stopped while goroutines waited: see gort gc"),
+    };
+    let verdict = out.paint(style, verdict);
+    writeln!(out, "  the scheduler: {verdict}")
 }
 
 /// What a group did for most of its time.
@@ -88,7 +122,7 @@ fn groups(summary: &Summary, all: bool, out: &mut Out) -> Print {
     let mut table = Table::new(&columns);
     for group in shown.iter().take(ROWS) {
         let spent = group.spent();
-        let times = [spent.running, spent.runnable, spent.blocked, spent.syscall].map(time);
+        let times = [spent.running, spent.runnable, spent.blocked, spent.syscall].map(time_cell);
         table.row(times.into_iter().chain([number(group.count), mostly(group), or_unknown(&group.name).to_owned()]));
     }
     table.print(out)?;
@@ -117,10 +151,7 @@ fn waits(summary: &Summary, out: &mut Out) -> Print {
         for (i, site) in sites.iter().take(ROWS).enumerate() {
             let stat = &site.stat;
             let mean = stat.total.checked_div(u128::from(stat.count)).unwrap_or(0);
-            let at = match &*site.func {
-                "" => "(no stack)".to_owned(),
-                func => format!("{} {func}", short_place(&site.file, site.line)),
-            };
+            let at = place(site);
             let reason = or_unknown(&site.reason).to_owned();
             let style = if i == 0 { BAD } else { anstyle::Style::new() };
             table.styled(
@@ -182,17 +213,7 @@ pub(crate) fn blame(summary: &Summary) -> Blame {
 fn scheduler(summary: &Summary, out: &mut Out) -> Print {
     let (latency, procs) = (&summary.latency, &summary.procs);
     let total = latency.all.total();
-    out.title("Was it the scheduler?")?;
-    let (style, verdict) = match blame(summary) {
-        Blame::Nobody => (GOOD, "No. A goroutine that could run did so nearly at once."),
-        Blame::TooFewPs => {
-            (WARN, "No, but they waited behind others: more goroutines could run at once than there are Ps.")
-        }
-        Blame::Scheduler => (BAD, "Partly: goroutines waited for a P while idle ones could have taken them."),
-        Blame::StoppedWorld => (BAD, "No, but the world was stopped while goroutines waited: see gort gc."),
-    };
-    let verdict = out.paint(style, verdict);
-    writeln!(out, "  {verdict}")?;
+    out.title("How long did they wait for a P?")?;
     if latency.all.count() > 0 {
         let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| time(latency.all.quantile(q)));
         let (starts, longest) = (number(latency.all.count()), time(latency.all.max()));
