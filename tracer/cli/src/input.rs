@@ -88,8 +88,13 @@ impl Input {
 impl End {
     /// Says on standard error what is wrong with the trace, if something is, and answers what that comes to.
     pub fn verdict(&self) -> Verdict {
-        let Some(damage) = &self.damage else { return Verdict::Good };
         let name = &self.name;
+        let Some(damage) = &self.damage else {
+            if self.events == 0 {
+                eprintln!("gort: {name}: a trace without events");
+            }
+            return Verdict::Good;
+        };
         if self.events == 0 {
             eprintln!("gort: {name}: unreadable: {damage}");
             return Verdict::Unreadable;

@@ -188,6 +188,9 @@ fn what_cannot_be_read_is_2_with_a_sentence() {
     traces.put("header", &common::rich()[..16]);
     traces.put("old", b"go 1.11 trace\0\0\0");
     traces.put("short", &common::rich()[..30]);
+    let header = gort(&["stat", &traces.path("header")]);
+    assert_eq!((code(&header), out(&header).as_str()), (0, ""));
+    assert!(err(&header).contains("a trace without events"), "{}", err(&header));
     let folder = traces.0.path().display().to_string();
     for (name, why) in [
         ("nothing", "cannot open it"),
