@@ -185,11 +185,9 @@ pub(crate) enum Blame {
     StoppedWorld,
 }
 
-/// Of the time in which goroutines could go on (that they ran, called, or waited for a P), the share that they waited is
-/// below this in a program that hardly waits.
+/// A program hardly waits if its goroutines waited for less than this share of the time in which they could go on (they ran,
+/// called, or waited for a P), or of the time that there was of all Ps together.
 const HARDLY: f64 = 0.05;
-/// The same for the wait of all goroutines together as a share of the time from the first event to the last.
-const HARDLY_OF_ALL: f64 = 0.01;
 /// A part of the wait that is more than this is worth a word.
 const MUCH: f64 = 0.25;
 
@@ -197,9 +195,10 @@ pub(crate) fn blame(summary: &Summary) -> Blame {
     let (spent, latency) = (summary.spent(), &summary.latency);
     let wait = latency.all.total();
     let share = |part: u128, whole: u128| part as f64 / whole.max(1) as f64;
-    if share(wait, wait + spent.running + spent.syscall) < HARDLY
-        || share(wait, summary.duration().into()) < HARDLY_OF_ALL
-    {
+    let could = wait + spent.running + spent.syscall;
+    let procs = summary.world.gomaxprocs.unwrap_or(summary.world.ps).max(1);
+    let there_was = u128::from(summary.duration()) * u128::from(procs);
+    if share(wait, could) < HARDLY || share(wait, there_was) < HARDLY {
         Blame::Nobody
     } else if share(latency.idle, wait) > MUCH {
         Blame::Scheduler
