@@ -5,10 +5,11 @@
 
 use std::io::Read;
 
+use tracer::analyze;
 use tracer::read::alloc_free::AllocFree;
 use tracer::read::print::Printer;
 use tracer::read::salvage::{Salvage, Salvaged};
-use tracer::read::{Error, Event, NONE, Reader, Rule, summary, validate};
+use tracer::read::{Error, Event, NONE, Reader, Rule, validate};
 use tracer::text::{self, Widths};
 use tracer::wire::Ev;
 
@@ -123,7 +124,7 @@ pub fn text(data: &[u8]) {
 /// Whatever looks at events.
 pub fn analyses(data: &[u8]) {
     if let Ok(mut reader) = Reader::new(data) {
-        let (summary, _) = summary::summarize(&mut reader);
+        let (summary, _) = analyze::summarize(&mut reader);
         assert!(!summary.to_string().is_empty());
     }
     let Ok(mut reader) = Reader::new(data) else { return };
