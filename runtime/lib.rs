@@ -56,6 +56,8 @@ pub mod debug;
 pub mod fs;
 #[cfg(not(loom))]
 mod future;
+#[cfg(all(feature = "gc", not(loom)))]
+pub mod gc;
 #[cfg(not(loom))]
 pub mod goroutine;
 #[cfg(not(loom))]
@@ -92,6 +94,14 @@ mod sched {
     mod border;
     mod searchers;
     mod state;
+}
+
+/// As above.
+#[cfg(loom)]
+#[allow(dead_code)]
+mod gc {
+    mod bits;
+    mod quiet;
 }
 
 /// As above.
