@@ -11,6 +11,7 @@ use super::mark;
 use super::object::{Object, check};
 use super::trace::{TRACED, Trace, Visitor, is_traced, target};
 use super::window::Window;
+use crate::prim::chaos;
 
 /// A pointer from an object of the heap to another one, or to nothing, which the collector follows.
 ///
@@ -23,7 +24,8 @@ use super::window::Window;
 pub struct Edge<T> {
     /// The header, and [`TRACED`] (H8).
     word: AtomicPtr<u8>,
-    kind: PhantomData<Gc<T>>,
+    /// Invariant: what is stored through one reference is read through another.
+    kind: PhantomData<(Gc<T>, fn(T) -> T)>,
 }
 
 // SAFETY: it gives out `&T` on any thread, and the last handle may go there.
@@ -50,6 +52,7 @@ impl<T> Edge<T> {
         let window = Window::open();
         // ORDER: Acquire; pairs with the Release of whoever stored: the object.
         let object = target(self.word.load(Ordering::Acquire))?;
+        chaos::window();
         Some(handle(&window, object))
     }
 
@@ -70,6 +73,7 @@ impl<T> Edge<T> {
     pub fn set(&self, to: Option<&Gc<T>>) {
         let window = Window::open();
         let new = self.stored(&window, to);
+        chaos::window();
         // ORDER: Release; pairs with get() and the marker: the object.
         let old = self.word.swap(new, Ordering::AcqRel);
         self.forget(old);

@@ -10,6 +10,7 @@ use super::object::{Object, Of, value_offset};
 use super::size::{SMALL_MAX, class_of};
 use super::special;
 use super::trace::{Trace, Visitor};
+use crate::prim::chaos;
 
 /// A handle to a value in the collected heap.
 ///
@@ -95,6 +96,7 @@ impl<T: Trace + Send + 'static> Gc<T> {
         // before it is published (H12).
         let gc: Gc<T> = unsafe {
             object.0.as_ptr().byte_add(value_offset::<T>()).cast::<T>().write(value);
+            chaos::window();
             object.header().publish(Of::<T>::TYPE);
             Gc::from_object(object)
         };

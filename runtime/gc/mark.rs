@@ -18,6 +18,7 @@ use super::quiet::Quiet;
 use super::trace::Visitor;
 use super::window::{Phase, Window};
 use super::{cycle, events, pace, special, worker};
+use crate::prim::chaos;
 use crate::sched::g::Kind;
 use crate::sched::park::Caller;
 use crate::sync::waiter::WaitList;
@@ -83,6 +84,7 @@ impl Marker {
     /// Gets more to do.
     fn find(&mut self) -> bool {
         if let Some(chunk) = QUEUE.lock().pop() {
+            chaos::window();
             QUIET.took(1);
             self.grey = chunk;
             return true;
@@ -195,6 +197,7 @@ fn shade_slow(window: &Window, phase: Phase, object: Object) {
     if block.has_edges() {
         let n = window.m().map_or(SHADES_LEN - 1, |m| m.must_p().id as usize % (SHADES_LEN - 1));
         QUIET.put(1);
+        chaos::window();
         SHADED.fetch_add(1, Ordering::AcqRel);
         SHADES[n].lock().push(object);
     }

@@ -155,11 +155,13 @@ fn is_kept(object: Object, block: &Block, i: usize, kind: Kind, swept: &mut Swep
 pub(super) fn free(window: &Window, object: Object) {
     let phase = window.phase();
     let (block, i) = ARENA.place(object);
-    // SAFETY: the slot is not free yet.
-    unsafe { object.header() }.set(DROPPED);
-    // In a block that is not yet swept, its sweeper sees the flag, or the next one does. In this window no sweep of one that is swept begins.
     if block.swept_in() == phase.swept() {
+        // In this window it is not swept again.
         block.bits[phase.taken()].clear(i);
         FREED.fetch_add(block.slot_bytes() as u64, Ordering::Relaxed);
+    } else {
+        // Its sweeper sees the flag, or the next one does. From here on the slot may be somebody else's.
+        // SAFETY: its slot is not free before that.
+        unsafe { object.header() }.set(DROPPED);
     }
 }

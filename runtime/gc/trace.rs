@@ -8,6 +8,7 @@ use super::mark;
 use super::mark::Marker;
 use super::object::{Header, Object};
 use super::window::Window;
+use crate::prim::chaos;
 
 /// Values that can lie in the collected heap.
 ///
@@ -106,6 +107,7 @@ fn adopt(word: &AtomicPtr<u8>) {
     let window = Window::open();
     // H4
     mark::shade(&window, object);
+    chaos::window();
     // ORDER: Release; pairs with the Acquire in Visitor::edge() and Edge::get().
     word.store(was.map_addr(|a| a | TRACED), Ordering::Release);
     // SAFETY: counted so far, so it lives; and traced from now on, so it lives until the window's end at least (H2).
