@@ -451,8 +451,10 @@ fn enums_and_generics_derive() {
         gc::collect();
         assert_eq!(sum(&root), 10);
     });
-    assert!(!<Node as Trace>::NEEDS_DROP && <Node as Trace>::HAS_EDGES && !<(u8, [u64; 3]) as Trace>::HAS_EDGES);
-    assert!(<Counted as Trace>::NEEDS_DROP && <Vec<u8> as Trace>::NEEDS_DROP);
+    const {
+        assert!(!<Node as Trace>::NEEDS_DROP && <Node as Trace>::HAS_EDGES && !<(u8, [u64; 3]) as Trace>::HAS_EDGES);
+        assert!(<Counted as Trace>::NEEDS_DROP && <Vec<u8> as Trace>::NEEDS_DROP);
+    }
 }
 
 /// A trace may begin and end whenever it likes.

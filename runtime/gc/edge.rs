@@ -24,9 +24,11 @@ use crate::prim::chaos;
 pub struct Edge<T> {
     /// The header, and [`TRACED`] (H8).
     word: AtomicPtr<u8>,
-    /// Invariant: what is stored through one reference is read through another.
-    kind: PhantomData<(Gc<T>, fn(T) -> T)>,
+    kind: PhantomData<Invariant<T>>,
 }
+
+/// Invariant in `T`: what is stored through one reference is read through another.
+type Invariant<T> = (Gc<T>, fn(T) -> T);
 
 // SAFETY: it gives out `&T` on any thread, and the last handle may go there.
 unsafe impl<T: Send + Sync> Send for Edge<T> {}

@@ -203,15 +203,19 @@ fn shade_slow(window: &Window, phase: Phase, object: Object) {
     }
 }
 
-/// Marks about so much; answers whether there may be more. Outside a window.
-pub(super) fn work(bytes: usize) -> bool {
+/// Marks about so much; answers whether there may be more. Whoever keeps its P gives nobody a turn. Outside a window.
+pub(super) fn work(bytes: usize, keeps_p: bool) -> bool {
     let phase = {
         let window = Window::open();
         if !window.phase().is_marking() {
             return false;
         }
         QUIET.begin();
-        window.phase()
+        let phase = window.phase();
+        if keeps_p {
+            window.close_at_once();
+        }
+        phase
     };
     let mut marker = Marker { phase, grey: Vec::new(), bytes: 0, work: 0 };
     let more = loop {
@@ -248,7 +252,7 @@ pub(super) fn assist(allocated: usize) {
         }
         events::assist_begin(&window)
     };
-    let more = work(pace::assist_work(allocated));
+    let more = work(pace::assist_work(allocated), false);
     events::assist_end(range);
     if !more && pace::is_overdrawn() {
         let over = || !Phase::now().is_marking();

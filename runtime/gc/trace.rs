@@ -13,6 +13,31 @@ use crate::prim::chaos;
 /// Values that can lie in the collected heap.
 ///
 /// Derive it: `#[derive(Trace)]`, for a type with a `Drop` of its own with `#[trace(drop)]`. The types of all fields must be `Trace`.
+///
+/// ```compile_fail
+/// #[derive(rt::gc::Trace)]
+/// struct Node {
+///     next: Option<rt::gc::Gc<Node>>, // a handle; want an Edge
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rt::gc::Trace)] // want #[trace(drop)], too
+/// struct Noisy(u64);
+/// impl Drop for Noisy {
+///     fn drop(&mut self) {}
+/// }
+/// ```
+///
+/// ```compile_fail
+/// struct Node(rt::gc::Edge<Node>);
+/// impl rt::gc::Trace for Node { // want to be `unsafe`
+///     const HAS_EDGES: bool = false;
+///     const NEEDS_DROP: bool = false;
+///     fn trace(&self, _: &mut rt::gc::Visitor<'_>) {}
+/// }
+/// ```
+///
 /// Types without edges are, among them all of std's that own their contents; types of others that hold none of your
 /// edges can be put into an [`Opaque`](crate::gc::Opaque).
 ///

@@ -89,6 +89,13 @@ impl Window {
         Phase::now()
     }
 
+    /// Closes it without giving others a turn.
+    pub(super) fn close_at_once(self) {
+        if let Window::Goroutine(inside) = self {
+            inside.leave_at_once();
+        }
+    }
+
     /// The M, of a goroutine.
     #[inline]
     pub(super) fn m(&self) -> Option<&'static M> {

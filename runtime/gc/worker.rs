@@ -4,7 +4,8 @@
 //! - W2: as Go does, a quarter of the Ps is for marking while it lasts: so many *dedicated* workers as that is, in whole Ps, and one
 //!   *fractional* one for the rest, which works its share of the time. *Idle* ones work while their Ps have nothing else to do.
 //!
-//! A worker is a goroutine like others, which the scheduler preempts. So "dedicated" is a claim to turns, not to a P.
+//! A dedicated worker keeps its P until there is nothing to do: it does not look whether it is to give others a turn. What queues on that P
+//! others steal.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -153,7 +154,7 @@ pub(super) fn main(worker: &'static Worker) {
 fn work(class: Class) {
     loop {
         let began = Instant::now();
-        if !mark::work(SLICE_BYTES) {
+        if !mark::work(SLICE_BYTES, class == Class::Dedicated) {
             return;
         }
         // Others want this P.
