@@ -266,7 +266,8 @@ fn account(bytes: usize, phase: Phase, debt: &mut usize, chores: &mut Chores) {
     chores.begin_cycle |= pace::claimed(bytes, phase);
     if phase.is_marking() {
         *debt += bytes;
-        if *debt >= pace::ASSIST_BYTES {
+        // When too much was allocated nobody gets more for nothing, however many they are.
+        if *debt >= pace::ASSIST_BYTES || pace::is_overdrawn() {
             chores.assist = std::mem::take(debt);
         }
     }
