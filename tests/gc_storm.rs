@@ -40,6 +40,20 @@ impl Drop for Told {
     }
 }
 
+#[derive(Trace)]
+struct Watch {
+    of: Edge<Canary>,
+}
+
+impl Watch {
+    fn look(&self) {
+        let canary = self.of.get().expect("nobody else has the edge");
+        canary.sing();
+        canary.left.get().inspect(|c| c.sing());
+        canary.right.get().inspect(|c| c.sing());
+    }
+}
+
 impl Canary {
     #[track_caller]
     fn sing(&self) {
@@ -54,6 +68,8 @@ struct Storm {
     shared: Vec<Gc<Canary>>,
     stop: AtomicBool,
     ops: AtomicU64,
+    /// Finalisers that are to run.
+    finalizers: Arc<AtomicUsize>,
 }
 
 impl Storm {
@@ -67,6 +83,21 @@ impl Storm {
         Gc::new(Canary { id, check: id ^ SALT, left: Edge::null(), right: Edge::null(), told })
     }
 
+    /// Something that nothing leads to, and whose finaliser finds intact what it has led to all the while; and once more, when it was
+    /// kept for a while.
+    fn watch(&self, of: &Gc<Canary>) {
+        let watch = Gc::new(Watch { of: Edge::new(of) });
+        self.finalizers.fetch_add(1, Ordering::SeqCst);
+        let left = self.finalizers.clone();
+        Gc::set_finalizer(&watch, move |watch| {
+            watch.look();
+            Gc::set_finalizer(&watch, move |watch| {
+                watch.look();
+                left.fetch_sub(1, Ordering::SeqCst);
+            });
+        });
+    }
+
     fn any(&self, rng: &mut Rng) -> &Gc<Canary> {
         &self.shared[rng.below(self.shared.len() as u64) as usize]
     }
@@ -78,6 +109,9 @@ impl Storm {
         let own = self.hatch(rng);
         mine.left.set(Some(&own));
         let weak = WeakGc::new(&own);
+        if rng.below(32) == 0 {
+            self.watch(&own);
+        }
         let found = self.walk(rng);
         for _ in 0..rng.below(4) {
             self.change(rng, &mine, found.as_ref());
@@ -149,7 +183,7 @@ fn storm(what: &'static str, procs: usize) {
     let goroutines = scaled(1000, 200) as u64;
     let ((), trace) = traced(what, move || {
         rt::set_gomaxprocs(procs);
-        let live = Arc::new(AtomicUsize::new(0));
+        let (live, finalizers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let mut rng = Rng::new(first);
         let mut storm = Storm {
             next_id: AtomicU64::new(1),
@@ -157,6 +191,7 @@ fn storm(what: &'static str, procs: usize) {
             shared: Vec::new(),
             stop: AtomicBool::new(false),
             ops: AtomicU64::new(0),
+            finalizers: finalizers.clone(),
         };
         storm.shared = (0..200).map(|_| storm.hatch(&mut rng)).collect();
         let storm = Arc::new(storm);
@@ -185,6 +220,9 @@ fn storm(what: &'static str, procs: usize) {
         let until = Instant::now() + time;
         while Instant::now() < until {
             gc::collect();
+            if rng.below(4) == 0 {
+                rt::set_gomaxprocs(1 + rng.below(procs as u64) as usize);
+            }
         }
         storm.stop.store(true, Ordering::Relaxed);
         canaries.into_iter().for_each(|job| job.join().unwrap());
@@ -197,8 +235,10 @@ fn storm(what: &'static str, procs: usize) {
         );
         drop(storm);
         // Nothing is leaked.
-        gc::collect();
-        wait_for("all that can tell are dropped", || live.load(Ordering::SeqCst) == 0);
+        wait_for("all that can tell are finalised and dropped", || {
+            gc::collect();
+            finalizers.load(Ordering::SeqCst) == 0 && live.load(Ordering::SeqCst) == 0
+        });
         wait_for("the heap is empty", || {
             gc::collect();
             gc::stats().marked_bytes < 4096

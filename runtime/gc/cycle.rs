@@ -9,7 +9,6 @@
 //! - C2: a pause holds work that depends on the number of Ps, not on the heap's size: caches are flushed, cursors are set.
 //! - C3: `collect` asks for the cycle after the present one, whose marking began before the caller's garbage was made.
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tracer::clock::mono_ns;
@@ -19,11 +18,12 @@ use tracer::unwind::Regs;
 use super::window::{Phase, Window, exclude_threads};
 use super::worker::{self, Bell};
 use super::{death, events, heap, mark, pace, sweep};
+use crate::sched::counts::GC_PAUSES;
 use crate::sched::emit::{self, At};
 use crate::sched::g::Kind;
 use crate::sched::m::M;
 use crate::sched::park::{Caller, Inside, Turn};
-use crate::sched::spawn::{Settings, spawn};
+use crate::sched::spawn::system_named;
 use crate::sched::{SCHED, run, world};
 use crate::sync::waiter::WaitList;
 use crate::sync::{Mutex, MutexGuard};
@@ -91,17 +91,10 @@ fn start() {
     }
     pace::environment();
     run::start_default();
-    system("GC coordinator", main);
-    system("GC sweeper", sweep_main);
-    system("GC drops", death::drop_main);
-    system("GC finalizers", death::finalize_main);
-}
-
-fn system(name: &str, f: impl FnOnce() + Send + 'static) {
-    let settings = Settings { system: true, name: Some(name.into()), ..Settings::default() };
-    if let Err(e) = spawn(settings, Regs::here(), Location::caller(), f) {
-        panic!("cannot start the collector: {e}");
-    }
+    system_named("GC coordinator", main);
+    system_named("GC sweeper", sweep_main);
+    system_named("GC drops", death::drop_main);
+    system_named("GC finalizers", death::finalize_main);
 }
 
 fn main() {
@@ -122,7 +115,7 @@ fn main() {
 fn cycle() {
     sweep_all();
     for worker in worker::missing(SCHED.gomaxprocs()) {
-        system(worker.class.name(), move || worker::main(worker));
+        system_named(worker.class.name(), move || worker::main(worker));
     }
     begin();
     mark::begin_finalizers();
@@ -210,7 +203,7 @@ fn stopped<R>(
     }
     let began_ns = mono_ns();
     // Nobody else is at it (WORLD).
-    let stopped = world::try_stop(&inside).expect("who holds WORLD stops the world alone");
+    let stopped = world::try_stop(&inside, &GC_PAUSES).expect("who holds WORLD stops the world alone");
     let threads = exclude_threads();
     let result = then(m);
     drop(threads);

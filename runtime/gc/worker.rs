@@ -108,6 +108,10 @@ pub(super) fn missing(procs: usize) -> Vec<&'static Worker> {
     new
 }
 
+fn workers_of(class: Class) -> usize {
+    WORKERS.lock().iter().filter(|w| w.class == class).count()
+}
+
 /// There is more work: calls those who wait. Outside a window.
 pub(super) fn call_more() {
     if WAITING.load(Ordering::SeqCst) != 0 {
@@ -119,6 +123,8 @@ pub(super) fn call_more() {
 pub(super) fn call() {
     let procs = SCHED.gomaxprocs();
     let (mut dedicated, fractional) = shares(procs);
+    // Should there be more Ps by now than workers were made for, the fractional one has to do.
+    let is_short = workers_of(Class::Dedicated) < dedicated;
     let mut idle = (SCHED.searchers.idle_ps() as usize).min(mark::left());
     let called: Vec<&'static Worker> = {
         let workers = WORKERS.lock();
@@ -127,7 +133,7 @@ pub(super) fn call() {
             .filter(|w| {
                 let left = match w.class {
                     Class::Dedicated => &mut dedicated,
-                    Class::Fractional => return fractional != 0,
+                    Class::Fractional => return fractional != 0 || is_short,
                     Class::Idle => &mut idle,
                 };
                 let is_for_it = *left != 0;

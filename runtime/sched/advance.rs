@@ -38,6 +38,7 @@ use tracer::unwind::{Cache, Regs};
 use tracer::wire::ext::{self, Record};
 use tracer::wire::{GoStatus, NO_M};
 
+use crate::sched::counts::OTHER_PAUSES;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Kind, Wait};
 use crate::sched::p::P;
@@ -332,7 +333,7 @@ fn begin() -> io::Result<()> {
 
 fn stop_world(inside: &Inside) -> Stopped {
     loop {
-        match world::try_stop(inside) {
+        match world::try_stop(inside, &OTHER_PAUSES) {
             Some(stopped) => return stopped,
             None => inside.yield_now(Fixed::Yield),
         }

@@ -180,6 +180,15 @@ pub(crate) fn system(f: fn()) {
     from_thread(settings, raw, origin, SYSTEM_ID);
 }
 
+/// Makes one more of the runtime's own goroutines, by whoever is outside. As one that a thread makes, it is announced by the M that takes it.
+#[cfg(feature = "gc")]
+pub(crate) fn system_named<F: FnOnce() + Send + 'static>(name: &str, f: F) {
+    let (raw, _) = task::new(f, Block::new);
+    let settings = Settings { system: true, name: Some(name.into()), ..Settings::default() };
+    let origin = Origin { start: task::start_of::<F>(), at: Location::caller(), creator: 0, stack: None };
+    from_thread(settings, raw, origin, foreign_id());
+}
+
 /// Makes a goroutine from a thread without a P, and gives its id.
 fn from_thread(settings: Settings<'_>, task: RawTask, origin: Origin, id: u64) -> u64 {
     let mut one = GList::new();
