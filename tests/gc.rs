@@ -457,53 +457,95 @@ fn enums_and_generics_derive() {
     }
 }
 
-/// A trace may begin and end whenever it likes.
-#[test]
-fn traces_begin_in_the_middle() {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    let _ = rt::trace::stop();
-    let _guard = common::HangGuard::new("gc traces in the middle");
+/// A heap that takes a while to mark, some that make garbage, and one that collects; `body` runs beside them.
+fn beside_collections(what: &str, body: impl FnOnce() + Send + 'static) {
+    let _guard = common::HangGuard::new(what);
     rt::run(|| {
-        // A heap that takes a while to mark, and some that make garbage meanwhile.
+        let stop = Arc::new(AtomicBool::new(false));
         let mut list = node(0);
         for i in 0..scaled(400_000, 40_000) as u64 {
             list = Gc::new(Node { value: i, next: Edge::from(list) });
         }
-        let jobs: Vec<_> = (0..4)
-            .map(|_| {
-                rt::go(|| {
-                    while !STOP.load(Ordering::Relaxed) {
+        let jobs: Vec<_> = (0..5)
+            .map(|i| {
+                let stop = stop.clone();
+                rt::go(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        if i == 0 {
+                            gc::collect();
+                            continue;
+                        }
                         let x = node(1);
                         x.next.set(Some(&x));
                         std::hint::black_box([0u64; 8]);
                     }
                 })
             })
-            .chain([rt::go(|| {
-                while !STOP.load(Ordering::Relaxed) {
-                    gc::collect();
-                }
-            })])
             .collect();
-        // Until all of it was seen: cycles that were there at the begin, cycles that ended, sweeping, help.
-        let kinds = [Ev::GcActive, Ev::GcEnd, Ev::GcSweepBegin, Ev::GcMarkAssistBegin, Ev::GcBegin];
-        let mut seen = [0; 5];
-        let mut traces = 0;
-        while traces < scaled(60, 20) || seen[..3].contains(&0) {
-            let buffer = Buffer::default();
-            rt::trace::start(buffer.clone()).unwrap();
-            rt::time::sleep(Duration::from_micros(500 + traces as u64 * 211 % 7000));
-            rt::trace::stop().unwrap();
-            let trace = buffer.take();
-            judge("gc trace in the middle", &trace);
-            for (n, kind) in seen.iter_mut().zip(kinds) {
-                *n += count(&trace, kind);
-            }
-            traces += 1;
-        }
-        STOP.store(true, Ordering::Relaxed);
+        body();
+        stop.store(true, Ordering::Relaxed);
         jobs.into_iter().for_each(|job| job.join().unwrap());
         drop(list);
-        println!("{traces} traces: {:?}", kinds.iter().zip(seen).collect::<Vec<_>>());
+    });
+}
+
+/// Cycles that were there at the begin, cycles that ended, sweeping; help, which is not always needed; begins.
+const KINDS: [Ev; 5] = [Ev::GcActive, Ev::GcEnd, Ev::GcSweepBegin, Ev::GcMarkAssistBegin, Ev::GcBegin];
+
+/// Makes so many traces, and more until all of it was seen, and judges them.
+fn judge_until_seen(what: &str, least: usize, mut trace: impl FnMut(u64) -> Vec<u8>) {
+    let mut seen = [0; 5];
+    let (mut traces, mut kept) = (0, 0);
+    while traces < least as u64 || seen[..3].contains(&0) {
+        let trace = trace(traces);
+        judge(what, &trace);
+        if kept < 4 && count(&trace, Ev::GcActive) != 0 && count(&trace, Ev::GcEnd) != 0 {
+            // For Go's reader.
+            let name = format!("{}-{kept}.trace", what.replace(' ', "-"));
+            std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), &trace).unwrap();
+            kept += 1;
+        }
+        for (n, kind) in seen.iter_mut().zip(KINDS) {
+            *n += count(&trace, kind);
+        }
+        traces += 1;
+    }
+    println!("{what}: {traces} traces: {:?}", KINDS.iter().zip(seen).collect::<Vec<_>>());
+}
+
+/// A trace may begin and end whenever it likes.
+#[test]
+fn traces_begin_in_the_middle() {
+    let what = "gc in the middle";
+    beside_collections(what, move || {
+        let _ = rt::trace::stop();
+        judge_until_seen(what, scaled(60, 20), |i| {
+            let buffer = Buffer::default();
+            rt::trace::start(buffer.clone()).unwrap();
+            rt::time::sleep(Duration::from_micros(500 + i * 211 % 7000));
+            rt::trace::stop().unwrap();
+            buffer.take()
+        });
+    });
+}
+
+/// So may a generation; and what is kept begins with any of them.
+#[test]
+fn generations_begin_in_the_middle() {
+    let what = "gc generations";
+    beside_collections(what, move || {
+        // Little memory: it keeps few generations.
+        let recorder = rt::trace::FlightRecorder::new().max_bytes(200 << 10);
+        recorder.start().unwrap();
+        judge_until_seen(what, scaled(20, 5), |i| {
+            for _ in 0..3 {
+                rt::time::sleep(Duration::from_micros(200 + i * 211 % 4000));
+                recorder.snapshot(std::io::sink()).unwrap();
+            }
+            let mut trace = Vec::new();
+            recorder.snapshot(&mut trace).unwrap();
+            trace
+        });
+        recorder.stop();
     });
 }
