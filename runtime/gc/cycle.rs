@@ -86,11 +86,15 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// The collector's goroutines are there from the first time that they are needed.
 fn start() {
-    if STARTED.load(Ordering::Relaxed) || STARTED.swap(true, Ordering::SeqCst) {
+    if STARTED.load(Ordering::Relaxed) {
         return;
     }
+    // Either may panic, for what the environment says; then the next one who needs a collector is told, too.
     pace::environment();
     run::start_default();
+    if STARTED.swap(true, Ordering::SeqCst) {
+        return;
+    }
     system_named("GC coordinator", main);
     system_named("GC sweeper", sweep_main);
     system_named("GC drops", death::drop_main);
