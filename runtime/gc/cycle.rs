@@ -73,6 +73,8 @@ pub(super) fn request() {
     // Many say it at the same time.
     if !DUE.load(Ordering::Relaxed) && !DUE.swap(true, Ordering::SeqCst) {
         COORDINATOR.ring();
+        // It is next here; until it has its turn the heap grows.
+        crate::yield_now();
     }
 }
 
