@@ -40,6 +40,10 @@ pub(super) struct Trail {
     fp: Cell<Fp>,
     /// The frame pointer that the walk began with mattered.
     needs_fp: Cell<bool>,
+    /// It is good for its own stack only (M5).
+    here_only: Cell<bool>,
+    /// The list of modules by which it was walked; it may change meanwhile.
+    modules: Cell<usize>,
 }
 
 /// What a word is used for (M5).
@@ -68,6 +72,8 @@ impl Trail {
             words: [const { Cell::new((0, 0, Use::Any)) }; WORDS],
             fp: Cell::new(Fp::Given),
             needs_fp: Cell::new(false),
+            here_only: Cell::new(false),
+            modules: Cell::new(modules_now()),
         }
     }
 
@@ -75,6 +81,13 @@ impl Trail {
         self.len.set(0);
         self.fp.set(Fp::Given);
         self.needs_fp.set(false);
+        self.here_only.set(false);
+        self.modules.set(modules_now());
+    }
+
+    /// Something was computed of which nobody knows whether it would move with the stack.
+    pub(super) fn is_here_only(&self) {
+        self.here_only.set(true);
     }
 
     /// A frame pointer was found.
@@ -149,13 +162,20 @@ const SHIFT: usize = 64;
 /// The last walks of one walker. 90 KiB on the heap.
 pub struct Recall {
     walks: Box<[Walk]>,
-    /// Of walks that begin alike, at how many bytes from the stack pointer the word is that tells them apart (M6).
-    splits: [u32; WALKS],
+    splits: Box<[Split]>,
     trail: Trail,
 }
 
-/// Nothing tells them apart.
-const NO_SPLIT: u32 = u32::MAX;
+/// Of walks that begin so, at how many bytes from the stack pointer the word is that tells them apart (M6).
+#[derive(Clone, Copy)]
+struct Split {
+    pc: usize,
+    height: usize,
+    at: usize,
+}
+
+/// Nothing begins so.
+const NO_SPLIT: Split = Split { pc: 0, height: 0, at: 0 };
 
 /// The list of modules by which stacks are walked now.
 fn modules_now() -> usize {
@@ -165,7 +185,11 @@ fn modules_now() -> usize {
 impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
-        Recall { walks: vec![NONE; WALKS].into_boxed_slice(), splits: [NO_SPLIT; WALKS], trail: Trail::new() }
+        Recall {
+            walks: vec![NONE; WALKS].into_boxed_slice(),
+            splits: vec![NO_SPLIT; WALKS].into_boxed_slice(),
+            trail: Trail::new(),
+        }
     }
 
     /// Where a walk is remembered: by how it begins, and by a word (M6).
@@ -183,11 +207,15 @@ impl Recall {
     /// As for [`walk`](super::walk).
     #[inline]
     pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
-        let height = stack_top.wrapping_sub(regs.sp);
-        let split = self.splits[Recall::place(regs.pc, height, 0)] as usize;
-        let word = if split + WORD <= height && regs.sp.is_multiple_of(WORD) {
-            // SAFETY: a whole word (`split` is a multiple of one) inside the stack, readable by the caller's promise.
-            unsafe { stack::reread(regs.sp + split) }
+        let height = stack_top.checked_sub(regs.sp)?;
+        if !regs.sp.is_multiple_of(WORD) {
+            return None;
+        }
+        let split = &self.splits[Recall::place(regs.pc, height, 0)];
+        let word = if (split.pc, split.height) == (regs.pc, height) {
+            // SAFETY: a walk that began so, in a range of the same height, read a whole word there; the memory is readable by the
+            // caller's promise.
+            unsafe { stack::reread(regs.sp + split.at) }
         } else {
             0
         };
@@ -230,7 +258,7 @@ impl Recall {
     /// Remembers what came of the last walk, which had these registers (M1).
     pub fn remember(&mut self, generation: u64, regs: &Regs, stack_top: usize, result: u32) {
         let Regs { pc, sp, fp, lr } = *regs;
-        let height = stack_top.wrapping_sub(sp);
+        let Some(height) = stack_top.checked_sub(sp).filter(|_| sp.is_multiple_of(WORD)) else { return };
         let Some(read) = self.trail.words.get(..self.trail.len.get()) else { return };
         let words = || read.iter().map(Cell::get);
         let is_inside = |addr: usize| addr.wrapping_sub(sp) < height;
@@ -241,19 +269,27 @@ impl Recall {
         };
         let needs_fp = self.trail.needs_fp.get();
         // M5
-        let anywhere = (!needs_fp || is_inside(fp)) && words().all(|word| is_alike(&word));
+        let anywhere =
+            !self.trail.here_only.get() && (!needs_fp || is_inside(fp)) && words().all(|word| is_alike(&word));
         let word_at =
             |offset: usize| words().find_map(|(addr, word, _)| (addr == sp.wrapping_add(offset)).then_some(word));
         let split = &mut self.splits[Recall::place(pc, height, 0)];
-        let mut place = Recall::place(pc, height, word_at(*split as usize).unwrap_or(0));
+        let is_split = (split.pc, split.height) == (pc, height);
+        let mut place = Recall::place(pc, height, 0);
+        match word_at(split.at) {
+            Some(word) if is_split => place = Recall::place(pc, height, word),
+            // A walk that does not read that word: it is not remembered where it would not be found.
+            None if is_split => return,
+            _ => {}
+        }
         let before = &self.walks[place];
-        if *split == NO_SPLIT && before.generation == generation && (before.pc, before.height) == (pc, height) {
+        if !is_split && before.generation == generation && (before.pc, before.height) == (pc, height) {
             // M6
             let same = before.words.get(..usize::from(before.same) * GROUP).unwrap_or(&[]);
             let differs = |&&(offset, word): &&Word| word_at(offset).is_some_and(|now| now != word);
-            if let Some(&(offset, _)) = same.iter().find(differs) {
-                *split = u32::try_from(offset).unwrap_or(NO_SPLIT);
-                place = Recall::place(pc, height, word_at(offset).unwrap_or(0));
+            if let Some(&(at, _)) = same.iter().find(differs) {
+                *split = Split { pc, height, at };
+                place = Recall::place(pc, height, word_at(at).unwrap_or(0));
             }
         }
         let walk = &mut self.walks[place];
@@ -282,7 +318,7 @@ impl Recall {
         (walk.pc, walk.sp, walk.lr, walk.height) = (pc, sp, lr, height);
         walk.fp = needs_fp.then_some(fp.wrapping_sub(sp));
         walk.sp_mask = if anywhere { SHIFT - 1 } else { usize::MAX };
-        (walk.modules, walk.generation, walk.result) = (modules_now(), generation, result);
+        (walk.modules, walk.generation, walk.result) = (self.trail.modules.get(), generation, result);
         (walk.same, walk.moved) = (same, moved);
     }
 }

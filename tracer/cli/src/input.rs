@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ruzstd::decoding::StreamingDecoder;
 use tracer::read::{Error, Event, Info, Reader, Tables, Version};
 
-use crate::Verdict;
+use crate::{Verdict, say};
 
 /// Files from this size on have a progress bar.
 const PROGRESS_BYTES: u64 = 32 << 20;
@@ -88,17 +88,19 @@ impl Input {
 impl End {
     /// Says on standard error what is wrong with the trace, if something is, and answers what that comes to.
     pub fn verdict(&self) -> Verdict {
-        let Some(damage) = &self.damage else { return Verdict::Good };
-        let name = &self.name;
-        if self.events == 0 {
-            eprintln!("gort: {name}: unreadable: {damage}");
-            return Verdict::Unreadable;
+        let (name, events) = (&self.name, self.events);
+        let (verdict, word) = match &self.damage {
+            None if events == 0 => return say(Verdict::Good, &format!("{name}: a trace without events")),
+            None => return Verdict::Good,
+            Some(_) if events == 0 => (Verdict::Unreadable, "unreadable"),
+            Some(_) => (Verdict::Damaged, "damaged"),
+        };
+        let damage = self.damage.as_ref().map(ToString::to_string).unwrap_or_default();
+        say(verdict, &format!("{name}: {word}: {damage}"));
+        if verdict == Verdict::Damaged {
+            say(verdict, &format!("{name}: this is of the {events} events before the damage"));
         }
-        eprintln!(
-            "gort: {name}: damaged: {damage}\ngort: {name}: this is of the {} events before the damage",
-            self.events
-        );
-        Verdict::Damaged
+        verdict
     }
 }
 
