@@ -73,6 +73,11 @@ pub(super) fn request() {
     // Many say it at the same time.
     if !DUE.load(Ordering::Relaxed) && !DUE.swap(true, Ordering::SeqCst) {
         COORDINATOR.ring();
+        // It is next here; until it has its turn the heap grows.
+        crate::yield_now();
+    } else if pace::is_overdrawn() {
+        // It was told and does not come to it. Nobody goes on as if nothing were.
+        crate::yield_now();
     }
 }
 
@@ -226,9 +231,9 @@ pub(crate) struct Advancing(#[expect(dead_code, reason = "held")] MutexGuard<'st
 impl Advancing {
     /// Waits until it is so. Outside.
     pub(crate) fn begin() -> Advancing {
-        let world = WORLD.lock();
+        // Before the lock: somebody who assists may have to wait for a turn, and the collector is not to wait for that.
         events::close_assists();
-        Advancing(world)
+        Advancing(WORLD.lock())
     }
 
     /// A generation has begun, and what the collector does is told.

@@ -212,6 +212,7 @@ fn allocate_slow(mut window: Window, from: impl Fn(&Window, &mut Chores) -> Opti
             unsafe { object.header() }.prepare();
         }
         drop(window);
+        pace::environment();
         chores.see_to();
         if object.is_some() || tries == COLLECTIONS {
             return object;
