@@ -10,5 +10,7 @@ pub mod clock;
 pub mod read;
 pub mod record;
 pub mod symbol;
+#[cfg(feature = "read")]
+pub mod text;
 pub mod unwind;
 pub mod wire;

@@ -89,6 +89,32 @@ fn header(bytes: &[u8], mut pos: usize) -> Header {
     Header::Whole(Batch { generation, m: m as i64, time, start: pos as u32, end: 0, experiment }, size)
 }
 
+/// What a header says at a place where one may be by chance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glimpse {
+    pub generation: u64,
+    /// The place behind the batch, which may be beyond the buffer.
+    pub end: usize,
+}
+
+/// The header at `pos`, if there can be one.
+pub(crate) fn glimpse(bytes: &[u8], pos: usize) -> Option<Glimpse> {
+    let kind = Ev::from_u8(*bytes.get(pos)?);
+    if !matches!(kind, Some(Ev::EventBatch | Ev::ExperimentalBatch)) {
+        return None;
+    }
+    match header(bytes, pos) {
+        Header::Whole(batch, size) if batch.generation != 0 && size <= MAX_BATCH_BYTES as u64 => {
+            let starts = batch.experiment != 0
+                || size == 0
+                || bytes.get(batch.start as usize).is_some_and(|&byte| Ev::from_u8(byte).is_some());
+            let end = batch.start as usize + size as usize;
+            starts.then_some(Glimpse { generation: batch.generation, end })
+        }
+        _ => None,
+    }
+}
+
 /// Reads the batch at `pos` into the buffer.
 pub(crate) fn next<R: Read>(source: &mut Source<R>, pos: usize) -> Result<Next, Error> {
     if !source.fill_to(pos + 1)? {

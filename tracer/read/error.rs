@@ -42,9 +42,15 @@ impl fmt::Display for Resource {
     }
 }
 
-/// A rule that the trace breaks: which one, for what, and where.
+/// A rule that the trace breaks. What there is to say about it are its fields, those of [`Facts`].
+///
+/// It is a pointer, as it is a part of every step's result and hardly ever there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct Broken(Box<Facts>);
+
+/// Which rule is broken, for what, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
     /// The rule.
     pub rule: Rule,
     /// What it was broken for.
@@ -59,20 +65,29 @@ pub struct Broken {
 
 impl Broken {
     /// A broken rule without a detail and not about an event.
+    #[cold]
     pub fn new(rule: Rule, resource: Resource, offset: u64) -> Broken {
-        Broken { rule, resource, offset, event: None, detail: String::new() }
+        Broken(Box::new(Facts { rule, resource, offset, event: None, detail: String::new() }))
     }
 
     /// The same, with what was found.
     pub fn detail(mut self, detail: impl Into<String>) -> Broken {
-        self.detail = detail.into();
+        self.0.detail = detail.into();
         self
     }
 
     /// The same, about this event.
     pub fn event(mut self, event: Ev) -> Broken {
-        self.event = Some(event);
+        self.0.event = Some(event);
         self
+    }
+}
+
+impl std::ops::Deref for Broken {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.0
     }
 }
 
@@ -100,7 +115,7 @@ pub enum Error {
     /// The file is a Go execution trace of a version that this reader does not know (`go 1.N`).
     Version(u32),
     /// The trace breaks a rule. What was read before is good.
-    Broken(Box<Broken>),
+    Broken(Broken),
 }
 
 impl Error {
@@ -119,9 +134,17 @@ impl fmt::Display for Error {
             Error::Io(e) => write!(f, "cannot read the trace: {e}"),
             Error::NotATrace => f.write_str("not a Go execution trace"),
             Error::Version(n @ ..22) => {
-                write!(f, "a trace of Go 1.{n}, in the format before v2; this reader knows Go 1.22 to 1.26")
+                write!(
+                    f,
+                    "a trace of Go 1.{n}, in the format before v2; this reader knows the versions 1.22, 1.23, 1.25 and \
+                     1.26: open it with `go tool trace`, or record it anew with Go 1.22 or later"
+                )
             }
-            Error::Version(n) => write!(f, "a trace of Go 1.{n}; this reader knows Go 1.22 to 1.26"),
+            Error::Version(n) => write!(
+                f,
+                "a trace in the version of Go 1.{n}, which this reader does not know; it knows 1.22, 1.23, 1.25 and \
+                 1.26: a newer one may be needed"
+            ),
             Error::Broken(broken) => broken.fmt(f),
         }
     }
@@ -144,6 +167,6 @@ impl From<io::Error> for Error {
 
 impl From<Broken> for Error {
     fn from(broken: Broken) -> Error {
-        Error::Broken(Box::new(broken))
+        Error::Broken(broken)
     }
 }

@@ -27,7 +27,7 @@ pub struct Event {
     /// What happened.
     ///
     /// Of the structural events there are `CpuSample` (its arguments: the stack) and `Sync`: the first event of each
-    /// generation, and the last of the trace (its arguments: its number, from 1).
+    /// generation, and the last of the trace (its arguments: its number, from 1, and 1 if a generation begins).
     pub kind: Ev,
     /// What was known of the G or P that a status, or a theft, is about.
     pub prior: Prior,
@@ -107,7 +107,12 @@ impl Kind {
     }
 
     /// The kind of an event that [`Reader`](super::Reader) gives.
+    #[inline]
     pub fn of(ev: Ev) -> Kind {
+        KINDS[ev as usize]
+    }
+
+    const fn find(ev: Ev) -> Kind {
         match ev {
             Ev::CpuSample => Kind::StackSample,
             Ev::ProcsChange | Ev::HeapAlloc | Ev::HeapGoal => Kind::Metric,
@@ -120,12 +125,26 @@ impl Kind {
             Ev::UserRegionBegin => Kind::RegionBegin,
             Ev::UserRegionEnd => Kind::RegionEnd,
             Ev::UserLog => Kind::Log,
-            ev if ev.spec().experiment != 0 => Kind::Experimental,
-            ev if ev.spec().timed && ev != Ev::ClockSnapshot => Kind::StateTransition,
             _ => Kind::Sync,
         }
     }
 }
+
+/// Of every number; a look costs less than a choice between many.
+static KINDS: [Kind; 256] = {
+    let mut kinds = [Kind::Sync; 256];
+    let mut i = 0;
+    while i < SPECS.len() {
+        let spec = &SPECS[i];
+        kinds[spec.ev as usize] = match Kind::find(spec.ev) {
+            Kind::Sync if spec.experiment != 0 => Kind::Experimental,
+            Kind::Sync if spec.timed && spec.ev as u8 != Ev::ClockSnapshot as u8 => Kind::StateTransition,
+            kind => kind,
+        };
+        i += 1;
+    }
+    kinds
+};
 
 /// A state of a G or a P, as Go's tools name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -203,7 +222,21 @@ pub enum Transition {
 }
 
 impl Event {
+    /// A place for an event.
+    pub(crate) const BLANK: Event = Event {
+        time: 0,
+        file_time: 0,
+        m: NONE,
+        p: NONE,
+        g: NONE,
+        kind: Ev::Sync,
+        prior: Prior::Implied,
+        args: [0; 4],
+        offset: 0,
+    };
+
     /// The kind that Go's tools show it as.
+    #[inline]
     pub fn category(&self) -> Kind {
         Kind::of(self.kind)
     }

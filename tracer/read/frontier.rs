@@ -9,9 +9,10 @@ use super::error::{Broken, Resource};
 use super::event::Raw;
 use super::generation::{EventBatch, Generation, MBatches};
 use super::rule::Rule;
+use super::source::PAD;
 use super::tables::to_ns;
 use crate::wire::spec::TIMED_ARGS;
-use crate::wire::{Ev, varint};
+use crate::wire::{Ev, MAX_TIMED_ARGS, varint};
 
 /// A place in the stream of one M.
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +53,38 @@ impl Cursor {
         Ok(true)
     }
 
+    /// Decodes the event at `pos`. `bytes` may go on behind those of the generation.
     #[inline]
     fn decode(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
-        let ns_per_unit = generation.tables.ns_per_unit;
         if self.last_time == 0 {
-            self.last_time = to_ns(self.batch.time, ns_per_unit);
+            self.last_time = to_ns(self.batch.time, generation.tables.ns_per_unit);
         }
+        let window = bytes.get(self.pos as usize..).and_then(|rest| rest.first_chunk::<PAD>());
+        // In place: to copy what has just been written in smaller pieces makes the processor wait.
+        let Some((kind, delta, len)) = window.and_then(|window| decode_near(window, &mut self.next.args)) else {
+            return self.decode_far(generation, bytes);
+        };
+        let end = self.pos + len as u32;
+        if end > self.batch.end {
+            return self.decode_far(generation, bytes);
+        }
+        self.set(kind, delta, generation);
+        self.pos = end;
+        Ok(())
+    }
+
+    /// All of the next event but its arguments.
+    #[inline]
+    fn set(&mut self, kind: Ev, delta: u64, generation: &Generation) {
+        self.last_time = generation.tables.ns(delta).wrapping_add(self.last_time);
+        self.next.kind = kind;
+        self.next.time = self.last_time;
+        self.next.offset = generation.info.offset + u64::from(self.pos);
+    }
+
+    /// The same for whatever may stand there.
+    #[cold]
+    fn decode_far(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
         let batch = &bytes[..self.batch.end as usize];
         let mut pos = self.pos as usize;
         let number = batch[pos];
@@ -67,14 +94,14 @@ impl Cursor {
             return Err(self.undecodable(number, offset));
         };
         pos += 1;
-        let cut = || Broken::new(Rule::EventArgs, Resource::M(self.m), offset).event(kind);
+        let m = self.m;
+        let cut = || Broken::new(Rule::EventArgs, Resource::M(m), offset).event(kind);
         let delta = varint::read(batch, &mut pos).ok_or_else(cut)?;
-        let mut args = [0; 4];
-        for arg in &mut args[..count - 1] {
+        self.next.args = [0; 4];
+        for arg in &mut self.next.args[..count - 1] {
             *arg = varint::read(batch, &mut pos).ok_or_else(cut)?;
         }
-        self.last_time = to_ns(delta, ns_per_unit).wrapping_add(self.last_time);
-        self.next = Raw { kind, time: self.last_time, args, offset };
+        self.set(kind, delta, generation);
         self.pos = pos as u32;
         Ok(())
     }
@@ -89,6 +116,41 @@ impl Cursor {
             }
         }
     }
+}
+
+/// The event at the beginning of these bytes, if its numbers have at most eight bytes each: its kind, its time delta, its
+/// length, and its other arguments in `args`.
+#[inline]
+fn decode_near(bytes: &[u8; PAD], args: &mut [u64; MAX_TIMED_ARGS - 1]) -> Option<(Ev, u64, usize)> {
+    let count = usize::from(TIMED_ARGS[usize::from(bytes[0])]);
+    let kind = Ev::from_u8(bytes[0]).filter(|_| count != 0)?;
+    let (delta, mut pos) = number_near(bytes, 1)?;
+    *args = [0; MAX_TIMED_ARGS - 1];
+    for arg in args.iter_mut().take(count - 1) {
+        (*arg, pos) = number_near(bytes, pos)?;
+    }
+    Some((kind, delta, pos))
+}
+
+/// The number at `pos` and the place behind it.
+#[inline]
+fn number_near(bytes: &[u8; PAD], pos: usize) -> Option<(u64, usize)> {
+    if pos > PAD - 8 {
+        return None;
+    }
+    let word = u64::from_le_bytes(*bytes[pos..].first_chunk()?);
+    // The lengths of most numbers can be foretold: one byte, two, or three.
+    if word & 0x80 == 0 {
+        return Some((word & 0x7f, pos + 1));
+    }
+    if word & 0x8000 == 0 {
+        return Some(((word & 0x7f) | (word >> 1 & 0x3f80), pos + 2));
+    }
+    if word & 0x80_0000 == 0 {
+        return Some(((word & 0x7f) | (word >> 1 & 0x3f80) | (word >> 2 & 0x1f_c000), pos + 3));
+    }
+    let (value, len) = varint::read_word(word)?;
+    Some((value, pos + len))
 }
 
 /// A place of the heap: the time of a cursor's next event, and which cursor.

@@ -97,12 +97,26 @@ struct Loading {
     base: u64,
 }
 
-/// Reads the generation that begins at the first byte of the buffer. What is in the buffer before must be consumed.
-pub(crate) fn load<R: Read>(source: &mut Source<R>, version: Version) -> Result<Outcome, Error> {
-    if version < Version::Go126 { load_until_next(source, version) } else { load_until_end(source, version) }
+/// How far reading a generation has come, whether that went well or not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reached {
+    /// The place behind the last batch that is whole, or the byte that ends the generation.
+    pub pos: usize,
+    /// The generation's number; 0 if no batch has said it.
+    pub number: u64,
 }
 
-fn load_until_end<R: Read>(source: &mut Source<R>, version: Version) -> Result<Outcome, Error> {
+/// Reads the generation that begins at the first byte of the buffer. What is in the buffer before must be consumed.
+pub(crate) fn load<R: Read>(source: &mut Source<R>, version: Version, reached: &mut Reached) -> Result<Outcome, Error> {
+    *reached = Reached::default();
+    if version < Version::Go126 {
+        load_until_next(source, version, reached)
+    } else {
+        load_until_end(source, version, reached)
+    }
+}
+
+fn load_until_end<R: Read>(source: &mut Source<R>, version: Version, reached: &mut Reached) -> Result<Outcome, Error> {
     let mut loading = Loading::new(source.base());
     let mut pos = 0;
     loop {
@@ -125,21 +139,25 @@ fn load_until_end<R: Read>(source: &mut Source<R>, version: Version) -> Result<O
         };
         if loading.generation.info.number == 0 {
             loading.generation.info.number = batch.generation;
+            reached.number = batch.generation;
         }
         let content = batch.content(source.bytes(), version);
         let offset = source.base() + pos as u64;
-        pos = batch.end as usize;
         if content == Content::End {
+            pos = batch.end as usize;
             break;
         }
         loading.check_number(&batch, offset, Rule::GenerationMixed)?;
+        pos = batch.end as usize;
+        reached.pos = pos;
         loading.add(&batch, content, source.bytes(), version)?;
     }
+    reached.pos = pos;
     Ok(Outcome::Generation(loading.finish(pos, version)?, None))
 }
 
 /// Before Go 1.26 a generation ends where a batch of the next one begins.
-fn load_until_next<R: Read>(source: &mut Source<R>, version: Version) -> Result<Outcome, Error> {
+fn load_until_next<R: Read>(source: &mut Source<R>, version: Version, reached: &mut Reached) -> Result<Outcome, Error> {
     let mut loading = Loading::new(source.base());
     let mut pos = 0;
     let mut after = None;
@@ -161,6 +179,7 @@ fn load_until_next<R: Read>(source: &mut Source<R>, version: Version) -> Result<
         let number = loading.generation.info.number;
         if number == 0 {
             loading.generation.info.number = batch.generation;
+            reached.number = batch.generation;
         } else if batch.generation == number.wrapping_add(1) && batch.generation != 0 {
             break;
         }
@@ -169,8 +188,9 @@ fn load_until_next<R: Read>(source: &mut Source<R>, version: Version) -> Result<
         if content == Content::End {
             Err(Broken::new(Rule::BatchKind, Resource::Trace, offset))?;
         }
-        loading.add(&batch, content, source.bytes(), version)?;
         pos = batch.end as usize;
+        reached.pos = pos;
+        loading.add(&batch, content, source.bytes(), version)?;
     }
     Ok(Outcome::Generation(loading.finish(pos, version)?, after))
 }
@@ -270,7 +290,7 @@ impl Loading {
                         return Err(broken(Rule::FrequencyRepeated));
                     }
                     let [units_per_second, ..] = read(1)?;
-                    self.tables.ns_per_unit = 1.0 / (units_per_second as f64 / 1e9);
+                    self.tables.set_clock(1.0 / (units_per_second as f64 / 1e9));
                 }
                 Some(Ev::ClockSnapshot) if version >= Version::Go125 => {
                     if self.tables.snapshot.is_some() {

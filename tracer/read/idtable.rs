@@ -10,11 +10,13 @@ pub(crate) struct IdTable<T> {
     entries: Vec<(u64, T)>,
     /// `entries[dense[id - first] - 1]` has `id`; 0 is none.
     dense: Vec<u32>,
+    /// The least id.
+    first: u64,
 }
 
 impl<T> Default for IdTable<T> {
     fn default() -> IdTable<T> {
-        IdTable { entries: Vec::new(), dense: Vec::new() }
+        IdTable { entries: Vec::new(), dense: Vec::new(), first: 0 }
     }
 }
 
@@ -34,6 +36,7 @@ impl<T> IdTable<T> {
             return Err((*id, entry));
         }
         let Some(&(first, _)) = self.entries.first() else { return Ok(()) };
+        self.first = first;
         let sparse_from = |i: usize| 2 * (i as u64 + 1) + 64;
         let dense =
             (self.entries.iter().enumerate()).rposition(|(i, e)| e.0 - first < sparse_from(i)).map_or(0, |i| i + 1);
@@ -56,6 +59,21 @@ impl<T> IdTable<T> {
             Some(&place) => Some(&self.entries[place as usize - 1].1),
             None => self.entries.binary_search_by_key(&id, |e| e.0).ok().map(|i| &self.entries[i].1),
         }
+    }
+
+    /// There is an entry with this id.
+    #[inline]
+    pub fn has(&self, id: u64) -> bool {
+        // Before the first id the difference is beyond every table.
+        match usize::try_from(id.wrapping_sub(self.first)).ok().and_then(|i| self.dense.get(i)) {
+            Some(&place) => place != 0,
+            None => self.has_far(id),
+        }
+    }
+
+    #[cold]
+    fn has_far(&self, id: u64) -> bool {
+        self.entries.binary_search_by_key(&id, |e| e.0).is_ok()
     }
 
     /// How many entries there are.
@@ -93,6 +111,7 @@ mod tests {
             for probe in ids.iter().flat_map(|&id| [id.wrapping_sub(1), id, id.wrapping_add(1)]) {
                 let expected = ids.contains(&probe).then_some(probe.wrapping_mul(3));
                 assert_eq!(table.get(probe).copied(), expected, "{probe}");
+                assert_eq!(table.has(probe), expected.is_some(), "{probe}");
             }
             assert_eq!(table.iter().count(), ids.len());
         }

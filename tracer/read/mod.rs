@@ -2,7 +2,8 @@
 //!
 //! [`Reader`] gives the events of a trace one by one, each with the goroutine, the P and the M it happened on, after it
 //! has found the one order in which they can have happened (or that there is none). [`validate`] looks at the outcome a
-//! second time, with other eyes. [`analyze`](crate::analyze) counts and explains.
+//! second time, with other eyes. [`salvage`] reads on behind what is broken, [`print`](mod@print) writes what
+//! `go tool trace -d=parsed` does, [`analyze`](crate::analyze) counts and explains.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tracer::read::Error> {
@@ -36,14 +37,18 @@ mod generation;
 pub(crate) mod hash;
 mod idtable;
 pub mod order;
+pub mod print;
 mod reader;
+mod resync;
 mod rule;
+pub mod salvage;
+mod slots;
 mod source;
 mod tables;
 pub mod validate;
 mod version;
 
-pub use error::{Broken, Error, Resource};
+pub use error::{Broken, Error, Facts, Resource};
 pub use event::{Event, Kind, NONE, Prior, Raw, State, Transition};
 pub use generation::Info;
 pub use reader::Reader;

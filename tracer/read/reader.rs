@@ -9,13 +9,15 @@
 //! of their times. If none can, the trace is broken. A generation ends when the frontier is empty.
 
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::error::{Broken, Error, Resource};
 use super::event::{Event, NONE, Prior};
 use super::frontier::{Cursor, Frontier};
-use super::generation::{self, Generation, Info, Outcome, Sample};
+use super::generation::{self, Generation, Info, Outcome, Reached, Sample};
 use super::order::{Attempt, Order, Step};
+use super::resync;
 use super::rule::Rule;
 use super::source::Source;
 use super::tables::{Tables, to_ns};
@@ -36,8 +38,16 @@ pub struct Reader<R> {
     generation: Generation,
     /// The bytes of `generation` at the beginning of the source's.
     taken: usize,
+    /// How far the last attempt at a generation came.
+    reached: Reached,
+    /// The generation at hand comes once more.
+    again: bool,
+    /// The next generation has to be whole by itself before an event of it is told.
+    on_trial: bool,
     frontier: Frontier,
     next_sample: usize,
+    /// Its time; the last there is if there is none.
+    sample_time: i64,
     order: Order,
     last_time: i64,
     syncs: u64,
@@ -62,8 +72,12 @@ impl<R: Read> Reader<R> {
             version,
             generation: Generation::default(),
             taken: 0,
+            reached: Reached::default(),
+            again: false,
+            on_trial: false,
             frontier: Frontier::default(),
             next_sample: 0,
+            sample_time: i64::MAX,
             order: Order::new(),
             last_time: 0,
             syncs: 0,
@@ -95,32 +109,121 @@ impl<R: Read> Reader<R> {
         self.unfinished
     }
 
+    /// Nothing comes any more: the trace has ended, or broken.
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Takes wrong use of tasks and regions from now on, and keeps account of it.
+    pub(super) fn tolerate_annotations(&mut self) {
+        self.order.tolerate_annotations();
+    }
+
+    /// How much was tolerated since this was asked for the last time, and the first of it.
+    pub(super) fn take_tolerated(&mut self) -> (u64, Vec<Broken>) {
+        self.order.take_tolerated()
+    }
+
+    /// How many bytes the source has given.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.source.base() + self.source.bytes().len() as u64
+    }
+
+    /// After an error: goes on with the next generation that seems to begin behind what is broken, as if the trace began
+    /// there. Answers the bytes that were passed over, and whether there is one.
+    ///
+    /// That may be the very generation that broke, if it is whole by itself and only does not follow from those before.
+    /// `last` is the number of the last generation that was whole.
+    pub(super) fn resume(&mut self, last: u64) -> Result<(Range<u64>, bool), Error> {
+        let carried = self.taken > 0 && self.order.first_generation() != self.generation.info.number;
+        self.order = self.order.anew();
+        if carried && self.generation.info.number > last && self.try_alone().is_ok() {
+            (self.again, self.done) = (true, false);
+            let at = self.source.base();
+            return Ok((at..at, true));
+        }
+        let (pos, damaged) = match std::mem::take(&mut self.taken) {
+            0 => (self.reached.pos, self.reached.number),
+            taken => (taken, self.generation.info.number),
+        };
+        let from = self.source.base() + pos as u64;
+        self.source.consume(pos);
+        let found = resync::find(&mut self.source, self.version, last, damaged)?;
+        self.order = self.order.anew();
+        self.frontier.clear();
+        self.generation.samples.clear();
+        self.set_next_sample(0);
+        (self.ahead, self.ahead_synced) = (None, false);
+        (self.done, self.on_trial) = (!found, true);
+        Ok((from..self.source.base(), found))
+    }
+
+    /// Whether all events of the generation at hand can happen, with nothing before them. Leaves an order in which nothing has.
+    fn try_alone(&mut self) -> Result<(), Broken> {
+        let tolerated = self.order.take_tolerated();
+        self.open_frontier()?;
+        while self.frontier.first_time().is_some() {
+            if !self.attempt(0)? {
+                self.attempt_rest()?;
+            }
+            loop {
+                let event = self.order.event();
+                let ids = &IDS[event.kind as usize];
+                if !ids.are_in(&event.args, &self.generation.tables) {
+                    return Err(ids.missing(event, &self.generation.tables));
+                }
+                let Some(next) = self.order.pop() else { break };
+                *self.order.event() = next;
+            }
+        }
+        self.order.set_tolerated(tolerated);
+        self.order = self.order.anew();
+        Ok(())
+    }
+
     /// How many goroutines, Ps and Ms exist at this moment of the trace, as far as it has told.
     pub fn alive(&self) -> (usize, usize, usize) {
         self.order.sizes()
     }
 
-    /// The next event, in the order in which they happened. `None` is the end.
-    fn step(&mut self) -> Result<Option<Event>, Error> {
+    /// The next event in its place, which costs less than a copy; `None` is the end. After an error there is nothing more.
+    #[inline]
+    pub fn next_event(&mut self) -> Result<Option<&Event>, Error> {
+        if self.done {
+            return Ok(None);
+        }
+        match self.step() {
+            Ok(true) => Ok(Some(self.order.event())),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                self.done = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// The next event, in the order in which they happened, is in `order`; `false` at the end.
+    #[inline]
+    fn step(&mut self) -> Result<bool, Error> {
         if let Some(event) = self.order.pop() {
-            return self.give(event);
+            return self.give_other(event);
         }
-        let sample = self.generation.samples.get(self.next_sample).copied();
-        let Some(first) = self.frontier.first_time() else {
-            return match sample {
-                Some(sample) => self.give_sample(sample),
-                None => self.turn(),
-            };
-        };
-        if let Some(sample) = sample.filter(|sample| sample.time < first) {
-            return self.give_sample(sample);
+        // No sample comes first, and there is an event.
+        if self.frontier.first_time().is_some_and(|first| first <= self.sample_time) {
+            if !self.attempt(0)? {
+                self.attempt_rest()?;
+            }
+            self.give()?;
+            return Ok(true);
         }
-        if !self.attempt(0)? {
-            self.attempt_rest()?;
-        }
-        match self.order.pop() {
-            Some(event) => self.give(event),
-            None => unreachable!("an event that is Done is in the queue"),
+        self.step_slow()
+    }
+
+    #[cold]
+    fn step_slow(&mut self) -> Result<bool, Error> {
+        match self.generation.samples.get(self.next_sample).copied() {
+            Some(sample) => self.give_sample(sample),
+            None => self.turn(),
         }
     }
 
@@ -134,7 +237,7 @@ impl<R: Read> Reader<R> {
         match self.order.advance(attempt)? {
             Step::NotYet => Ok(false),
             Step::Done => {
-                self.frontier.advance(place, generation, self.source.bytes())?;
+                self.frontier.advance(place, generation, self.source.padded())?;
                 Ok(true)
             }
         }
@@ -164,16 +267,19 @@ impl<R: Read> Reader<R> {
 
     /// Goes on to the next generation, or to the end.
     #[cold]
-    fn turn(&mut self) -> Result<Option<Event>, Error> {
+    fn turn(&mut self) -> Result<bool, Error> {
+        if std::mem::take(&mut self.again) {
+            return self.begin();
+        }
         if let Some(error) = self.ahead.take_if(|_| self.ahead_synced) {
             return Err(error);
         }
         if self.ahead.is_some() {
             self.ahead_synced = true;
-            return self.sync(self.last_time);
+            return self.sync(self.last_time, false);
         }
         self.source.consume(std::mem::take(&mut self.taken));
-        match generation::load(&mut self.source, self.version) {
+        match generation::load(&mut self.source, self.version, &mut self.reached) {
             Ok(Outcome::Generation(generation, after)) => {
                 self.ahead = after;
                 self.install(generation)
@@ -181,70 +287,82 @@ impl<R: Read> Reader<R> {
             Ok(Outcome::End(unfinished)) => {
                 self.unfinished = unfinished;
                 self.done = true;
-                self.sync(self.last_time)
+                self.sync(self.last_time, false)
             }
             Err(error) => {
                 self.ahead = Some(error);
                 self.ahead_synced = true;
-                self.sync(self.last_time)
+                self.sync(self.last_time, false)
             }
         }
     }
 
-    fn install(&mut self, generation: Generation) -> Result<Option<Event>, Error> {
+    fn install(&mut self, generation: Generation) -> Result<bool, Error> {
         self.taken = generation.info.bytes as usize;
-        self.next_sample = 0;
         self.generation = generation;
+        if std::mem::take(&mut self.on_trial) {
+            self.try_alone()?;
+        }
+        self.begin()
+    }
+
+    /// Goes to the beginning of the generation at hand.
+    fn begin(&mut self) -> Result<bool, Error> {
+        self.set_next_sample(0);
+        self.open_frontier()?;
+        self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit), true)
+    }
+
+    fn open_frontier(&mut self) -> Result<(), Broken> {
         self.frontier.clear();
         for m in &self.generation.ms {
-            let cursor = Cursor::open(m, &self.generation, self.source.bytes())?;
+            let cursor = Cursor::open(m, &self.generation, self.source.padded())?;
             self.frontier.push(cursor);
         }
-        self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit))
+        Ok(())
     }
 
-    fn sync(&mut self, time: i64) -> Result<Option<Event>, Error> {
+    fn sync(&mut self, time: i64, begins: bool) -> Result<bool, Error> {
         self.syncs += 1;
         let offset = self.source.base() + if self.done { self.source.bytes().len() as u64 } else { 0 };
-        let args = [self.syncs, 0, 0, 0];
+        let args = [self.syncs, u64::from(begins), 0, 0];
         let prior = Prior::Implied;
-        self.give(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
+        self.give_other(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
     }
 
-    fn give_sample(&mut self, sample: Sample) -> Result<Option<Event>, Error> {
-        self.next_sample += 1;
+    fn give_sample(&mut self, sample: Sample) -> Result<bool, Error> {
+        self.set_next_sample(self.next_sample + 1);
         let Sample { time, m, p, g, stack, offset } = sample;
         let (kind, prior) = (Ev::CpuSample, Prior::Implied);
         // That the stack exists is not checked, as Go does not: `validate` does.
-        self.give(Event { time, file_time: time, m, p, g, kind, prior, args: [stack, 0, 0, 0], offset })
+        self.give_other(Event { time, file_time: time, m, p, g, kind, prior, args: [stack, 0, 0, 0], offset })
     }
 
+    /// The next sample is that one.
+    fn set_next_sample(&mut self, next: usize) {
+        self.next_sample = next;
+        self.sample_time = self.generation.samples.get(next).map_or(i64::MAX, |sample| sample.time);
+    }
+
+    /// What is in `order` is given, whatever was there.
+    fn give_other(&mut self, event: Event) -> Result<bool, Error> {
+        *self.order.event() = event;
+        self.give()?;
+        Ok(true)
+    }
+
+    /// What is in `order` is given.
     #[inline]
-    fn give(&mut self, mut event: Event) -> Result<Option<Event>, Error> {
-        self.check_ids(&event)?;
+    fn give(&mut self) -> Result<(), Broken> {
+        let event = self.order.event();
+        let ids = &IDS[event.kind as usize];
+        if !ids.are_in(&event.args, &self.generation.tables) {
+            return Err(ids.missing(event, &self.generation.tables));
+        }
         if event.time <= self.last_time {
             event.time = self.last_time.wrapping_add(1);
         }
         self.last_time = event.time;
-        Ok(Some(event))
-    }
-
-    /// What the event names is in the tables.
-    #[inline]
-    fn check_ids(&self, event: &Event) -> Result<(), Broken> {
-        let tables = &self.generation.tables;
-        let broken = |rule, resource| Err(Broken::new(rule, resource, event.offset).event(event.kind));
-        let ids = &IDS[event.kind as usize];
-        for i in ids.stacks {
-            if let Some(&id) = event.args.get(i).filter(|&&id| !tables.has_stack(id)) {
-                return broken(Rule::EventStack, Resource::Stack(id));
-            }
-        }
-        for i in ids.strings {
-            if let Some(&id) = event.args.get(i).filter(|&&id| tables.string_bytes(id).is_none()) {
-                return broken(Rule::EventString, Resource::String(id));
-            }
-        }
         Ok(())
     }
 }
@@ -254,29 +372,50 @@ impl<R: Read> Iterator for Reader<R> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let result = self.step();
-        if result.is_err() {
-            self.done = true;
-        }
-        result.transpose()
+        self.next_event().map(|event| event.copied()).transpose()
     }
 }
 
 /// The index of no argument.
-const NO_ARG: usize = usize::MAX;
+const NO_ARG: u8 = u8::MAX;
 
 /// Which arguments of an event, `dt` not counted, are ids of stacks and strings. No event has more than two of a kind.
 #[derive(Clone, Copy)]
 struct Ids {
-    stacks: [usize; 2],
-    strings: [usize; 2],
+    stacks: [u8; 2],
+    strings: [u8; 2],
+    /// There is a second of a kind.
+    more: bool,
+}
+
+impl Ids {
+    /// What the event names is in the tables.
+    #[inline]
+    fn are_in(&self, args: &[u64; 4], tables: &Tables) -> bool {
+        let arg = |i: u8| args.get(usize::from(i)).copied();
+        // The first of a kind is that of an event with only one.
+        arg(self.stacks[0]).is_none_or(|id| tables.has_stack(id))
+            && arg(self.strings[0]).is_none_or(|id| tables.has_string(id))
+            && (!self.more
+                || arg(self.stacks[1]).is_none_or(|id| tables.has_stack(id))
+                    && arg(self.strings[1]).is_none_or(|id| tables.has_string(id)))
+    }
+
+    #[cold]
+    fn missing(&self, event: &Event, tables: &Tables) -> Broken {
+        let arg = |&i: &u8| event.args.get(usize::from(i)).copied();
+        let stack = self.stacks.iter().filter_map(arg).find(|&id| !tables.has_stack(id));
+        let string = self.strings.iter().filter_map(arg).find(|&id| !tables.has_string(id)).unwrap_or_default();
+        let (rule, resource) = match stack {
+            Some(id) => (Rule::EventStack, Resource::Stack(id)),
+            None => (Rule::EventString, Resource::String(string)),
+        };
+        Broken::new(rule, resource, event.offset).event(event.kind)
+    }
 }
 
 static IDS: [Ids; 256] = {
-    const NONE: Ids = Ids { stacks: [NO_ARG; 2], strings: [NO_ARG; 2] };
+    const NONE: Ids = Ids { stacks: [NO_ARG; 2], strings: [NO_ARG; 2], more: false };
     let mut ids = [NONE; 256];
     let mut i = 0;
     while i < SPECS.len() {
@@ -287,15 +426,16 @@ static IDS: [Ids; 256] = {
             let place = &mut ids[spec.ev as usize];
             match spec.args[arg].kind {
                 ArgKind::Stack => {
-                    place.stacks[stacks] = arg - 1;
+                    place.stacks[stacks] = arg as u8 - 1;
                     stacks += 1;
                 }
                 ArgKind::String => {
-                    place.strings[strings] = arg - 1;
+                    place.strings[strings] = arg as u8 - 1;
                     strings += 1;
                 }
                 _ => {}
             }
+            place.more |= stacks > 1 || strings > 1;
             arg += 1;
         }
         i += 1;

@@ -11,12 +11,15 @@ use super::rule::Rule;
 /// How much room a read is offered.
 const CHUNK: usize = 256 << 10;
 
+/// So many bytes of no meaning follow those that came from the source, so that a look ahead needs no care.
+pub(crate) const PAD: usize = 64;
+
 /// A source and the part of it that is in memory.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     from: R,
     buf: Vec<u8>,
-    /// `buf[..filled]` came from the source.
+    /// `buf[..filled]` came from the source; [`PAD`] more follow, once something has come.
     filled: usize,
     /// Where `buf[0]` stands in the file.
     base: u64,
@@ -32,6 +35,12 @@ impl<R: Read> Source<R> {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buf[..self.filled]
+    }
+
+    /// The same and [`PAD`] bytes of no meaning.
+    #[inline]
+    pub fn padded(&self) -> &[u8] {
+        &self.buf
     }
 
     /// Where the first of [`Source::bytes`] stands in the file.
@@ -50,22 +59,23 @@ impl<R: Read> Source<R> {
         self.filled -= bytes;
         self.base += bytes as u64;
         // One large generation must not keep its memory for the whole file.
-        if self.buf.len() > 4 * (self.filled + bytes) + CHUNK {
-            self.buf.truncate(self.filled + bytes);
+        if self.buf.len() > 4 * (self.filled + bytes) + CHUNK + PAD {
+            self.buf.truncate(self.filled + bytes + PAD);
             self.buf.shrink_to_fit();
         }
     }
 
     /// Reads once. At the end of the source this sets [`Source::at_end`].
     pub fn fill(&mut self) -> Result<(), Error> {
-        if self.filled > u32::MAX as usize - CHUNK {
+        if self.filled > u32::MAX as usize - CHUNK - PAD {
             return Err(Broken::new(Rule::GenerationSize, Resource::Trace, self.base).into());
         }
-        if self.filled == self.buf.len() {
-            self.buf.resize(self.filled + CHUNK, 0);
+        if self.filled + PAD >= self.buf.len() {
+            self.buf.resize(self.filled + CHUNK + PAD, 0);
         }
         loop {
-            match self.from.read(&mut self.buf[self.filled..]) {
+            let room = self.filled..self.buf.len() - PAD;
+            match self.from.read(&mut self.buf[room]) {
                 Ok(n) => {
                     self.filled += n;
                     self.eof |= n == 0;

@@ -24,18 +24,33 @@ impl Version {
         let minor = header
             .strip_prefix(b"go 1.")
             .and_then(|rest| rest.strip_suffix(b"\0\0\0"))
+            .map(|rest| rest.strip_suffix(b"\0").unwrap_or(rest)) // Before Go 1.10 the number had one digit.
             .and_then(|rest| rest.strip_suffix(b" trace"))
             .filter(|digits| digits.iter().all(u8::is_ascii_digit))
             .and_then(|digits| std::str::from_utf8(digits).ok())
             .and_then(|digits| digits.parse::<u32>().ok())
+            .filter(|_| header.len() == Version::HEADER_BYTES)
             .ok_or(Error::NotATrace)?;
+        Version::from_minor(minor).ok_or(Error::Version(minor))
+    }
+
+    /// The version that Go 1.`minor` introduced, if it did.
+    pub fn from_minor(minor: u32) -> Option<Version> {
         match minor {
-            22 => Ok(Version::Go122),
-            23 => Ok(Version::Go123),
-            25 => Ok(Version::Go125),
-            26 => Ok(Version::Go126),
-            other => Err(Error::Version(other)),
+            22 => Some(Version::Go122),
+            23 => Some(Version::Go123),
+            25 => Some(Version::Go125),
+            26 => Some(Version::Go126),
+            _ => None,
         }
+    }
+
+    /// The header of a file of this version.
+    pub fn header(self) -> [u8; Version::HEADER_BYTES] {
+        let mut header = crate::wire::HEADER;
+        let minor = self.minor() as u8;
+        (header[5], header[6]) = (b'0' + minor / 10, b'0' + minor % 10);
+        header
     }
 
     /// The 1.N of its Go.
@@ -65,6 +80,11 @@ mod tests {
         assert!(matches!(Version::from_header(b"go 1.22 trace\0\0\0"), Ok(Version::Go122)));
         assert!(matches!(Version::from_header(b"go 1.21 trace\0\0\0"), Err(Error::Version(21))));
         assert!(matches!(Version::from_header(b"go 1.99 trace\0\0\0"), Err(Error::Version(99))));
+        assert!(matches!(Version::from_header(b"go 1.7 trace\0\0\0\0"), Err(Error::Version(7))));
+        for version in [Version::Go122, Version::Go123, Version::Go125, Version::Go126] {
+            assert_eq!(Version::from_header(&version.header()).ok(), Some(version));
+            assert_eq!(Version::from_minor(version.minor()), Some(version));
+        }
         for other in [
             &b"go 1.26 trace\0\0"[..],
             b"go 1.26 trace\0\0x",

@@ -1,75 +1,221 @@
-//! Go's own tool is the judge: on every trace it must find the same events as we do, in the same order, at the same
-//! times, in the same context.
+//! Go is the judge: its tool must find the same events as we do, in the same order, at the same times, in the same
+//! context, with the same strings and stacks; and its own test traces must get the verdict that stands in them.
 //!
-//! Needs Go and traces, so it runs only when asked:
+//! Needs Go and traces, so it runs only when asked; `cargo xtask conformance reader` has them and asks.
 //!
 //! ```text
-//! GORT_GO_TRACE=/path/to/trace GORT_GO_TRACES=DIR cargo test --release -p gort-tracer --test go -- --ignored
+//! GORT_GO_TRACE=/path/to/trace GORT_GO_TESTDATA=GOROOT/src/internal/trace/testdata GORT_GO_TRACES=DIR \
+//!     cargo test --release -p gort-tracer --test go -- --ignored --nocapture
 //! ```
 //!
 //! `GORT_GO_TRACE` is the program behind `go tool trace` (`go build -o trace cmd/trace`); DIR has traces, of any
 //! program, whole or damaged. Files over 8 MB are left out: the tool's text is a hundred times as large.
 #![cfg(feature = "read")]
 
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::Command;
+mod common;
+mod counting;
 
-use tracer::read::{Error, Event, Reader, Transition};
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use counting::peak;
+use tracer::read::print::Printer;
+use tracer::read::{Error, Reader, Rule};
+use tracer::text::{self, TextReader, Widths};
 
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// An event as the tool's `-d=parsed` prints the beginning of it.
-fn line(event: &Event) -> String {
-    let mut line = format!("M={} P={} G={} {} Time={}", event.m, event.p, event.g, event.category().name(), event.time);
-    match event.transition() {
-        Some(Transition::G { id, from, to }) => line += &format!(" GoID={id} {}->{}", from.name(), to.name()),
-        Some(Transition::P { id, from, to }) => line += &format!(" ProcID={id} {}->{}", from.name(), to.name()),
-        None => {}
-    }
-    line
+fn var(name: &str) -> PathBuf {
+    std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set")).into()
 }
 
-/// Our events, and whether the trace is good.
-fn ours(path: &Path) -> (Vec<String>, bool) {
-    let Ok(reader) = File::open(path).map_err(Error::from).and_then(Reader::new) else { return (Vec::new(), false) };
-    let mut lines = Vec::new();
-    for event in reader {
-        match event {
-            Ok(event) => lines.push(line(&event)),
-            Err(_) => return (lines, false),
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let (mut files, mut dirs) = (Vec::new(), vec![dir.to_path_buf()]);
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+            let path = entry.expect("its entries can be read").path();
+            if path.is_dir() { dirs.push(path) } else { files.push(path) }
         }
     }
-    (lines, true)
+    files.sort();
+    files
 }
 
-/// Go's events, and whether it calls the trace good.
-fn gos(tool: &Path, path: &Path) -> (Vec<String>, bool) {
-    let output = Command::new(tool).arg("-d=parsed").arg(path).output().expect("the tool runs");
-    let text = String::from_utf8_lossy(&output.stdout);
-    (text.lines().filter(|line| line.starts_with("M=")).map(str::to_string).collect(), output.status.success())
+/// What the tool prints, compared as it comes.
+struct Tool {
+    child: Child,
+    from: BufReader<std::process::ChildStdout>,
+    name: String,
+    buf: Vec<u8>,
+}
+
+impl Tool {
+    fn start(mode: &str, path: &Path) -> Tool {
+        let mut child = Command::new(var("GORT_GO_TRACE"))
+            .arg(format!("-d={mode}"))
+            .arg(path)
+            .env("TZ", "UTC")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the tool runs");
+        let from = BufReader::with_capacity(1 << 20, child.stdout.take().expect("it is piped"));
+        Tool { child, from, name: format!("{} as {mode}", path.display()), buf: Vec::new() }
+    }
+
+    /// The tool says the same next.
+    fn expect(&mut self, ours: &[u8]) {
+        self.buf.clear();
+        let has = self.from.by_ref().take(ours.len() as u64).read_to_end(&mut self.buf).expect("the pipe is good");
+        if self.buf != ours {
+            let _ = self.from.by_ref().take(200).read_to_end(&mut self.buf);
+            let (ours, go) = (String::from_utf8_lossy(ours), String::from_utf8_lossy(&self.buf));
+            panic!("{}:\n  ours {ours}\n  Go's {go}\n  ({has} bytes)", self.name);
+        }
+    }
+
+    /// The tool says no more. Answers whether it calls the trace good.
+    fn end(mut self) -> bool {
+        self.buf.clear();
+        let _ = self.from.by_ref().take(400).read_to_end(&mut self.buf);
+        let more = String::from_utf8_lossy(&self.buf);
+        assert!(more.is_empty(), "{}: Go goes on with {more}", self.name);
+        self.child.wait().expect("the tool can be waited for").success()
+    }
+}
+
+/// Both read the same events, and come to the same verdict. Answers how many there are, and ours.
+fn compare_events(path: &Path) -> (u64, Option<Error>) {
+    let mut tool = Tool::start("parsed", path);
+    let (mut events, mut printer, mut text) = (0, Printer::default(), Vec::new());
+    let error = match File::open(path).map_err(Error::from).and_then(Reader::new) {
+        Err(error) => Some(error),
+        Ok(mut reader) => loop {
+            match reader.next() {
+                None => break None,
+                Some(Err(error)) => break Some(error),
+                Some(Ok(event)) => {
+                    text.clear();
+                    printer.print(&event, reader.tables(), &mut text);
+                    tool.expect(&text);
+                    events += 1;
+                }
+            }
+        },
+    };
+    let (name, go_likes_it) = (tool.name.clone(), tool.end());
+    assert_eq!(error.is_none(), go_likes_it, "{name}: ours says {error:?}");
+    (events, error)
+}
+
+/// Our text form is Go's, and a trace comes back from it to the byte.
+fn compare_text(path: &Path) {
+    let trace = fs::read(path).expect("the file can be read");
+    let mut ours = Vec::new();
+    let error = text::to_text(&trace[..], &mut ours, Widths::Drop).err();
+    let mut tool = Tool::start("wire", path);
+    let first_line = ours.iter().position(|&byte| byte == b'\n').map_or(0, |i| i + 1);
+    // A line at a time, so that a difference is easy to see.
+    ours[first_line..].split_inclusive(|&byte| byte == b'\n').for_each(|line| tool.expect(line));
+    let (name, go_likes_it) = (tool.name.clone(), tool.end());
+    assert_eq!(error.is_none(), go_likes_it, "{name}: ours says {error:?}");
+    let (mut kept, mut again) = (Vec::new(), Vec::new());
+    let _ = text::to_text(&trace[..], &mut kept, Widths::Keep);
+    text::to_trace(&kept[..], &mut again).expect("our text can be read");
+    assert!(trace.starts_with(&again) && (error.is_some() || again.len() == trace.len()), "{name}: bytes");
 }
 
 #[test]
 #[ignore = "needs Go's trace tool and a directory of traces"]
-fn the_same_as_go() {
-    let var = |name: &str| std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set"));
-    let tool = var("GORT_GO_TRACE");
-    let mut files = 0;
-    for entry in fs::read_dir(var("GORT_GO_TRACES")).expect("the directory is there") {
-        let path = entry.expect("its entries can be read").path();
-        if !path.is_file() || path.metadata().is_ok_and(|m| m.len() > FILE_BYTES_MAX) {
+fn the_same_events_as_go() {
+    let (mut files, mut events, mut large) = (0, 0, 0);
+    for path in files_below(&var("GORT_GO_TRACES")) {
+        if path.metadata().is_ok_and(|m| m.len() > FILE_BYTES_MAX) {
+            large += 1;
             continue;
         }
         files += 1;
-        let ((our_lines, we_like_it), (go_lines, go_likes_it)) = (ours(&path), gos(Path::new(&tool), &path));
-        for (i, (our, go)) in our_lines.iter().zip(&go_lines).enumerate() {
-            let same = go.strip_prefix(our.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
-            assert!(same, "{}, event {i}:\n  ours {our}\n  Go's {go}", path.display());
-        }
-        assert_eq!(our_lines.len(), go_lines.len(), "{}: events", path.display());
-        assert_eq!(we_like_it, go_likes_it, "{}: verdict", path.display());
+        events += compare_events(&path).0;
     }
     assert!(files > 0, "there were no traces");
-    println!("{files} traces agree");
+    println!("{files} traces agree in {events} events, {large} were too large");
+}
+
+#[test]
+#[ignore = "needs Go's trace tool and a directory of traces"]
+fn the_same_text_as_go() {
+    let paths = files_below(&var("GORT_GO_TRACES"));
+    let paths: Vec<_> = paths.iter().filter(|path| path.metadata().is_ok_and(|m| m.len() <= FILE_BYTES_MAX)).collect();
+    assert!(!paths.is_empty(), "there were no traces");
+    paths.iter().for_each(|path| compare_text(path));
+    println!("{} traces have the same text", paths.len());
+}
+
+/// What Go's tests expect an error to say, and the rule that it is about.
+const REASONS: [(&str, Rule); 1] = [("expected a proc but didn't have one", Rule::NeedsP)];
+
+/// The two files of a test: what is expected, and the trace as text.
+fn parts(test: &str) -> (&str, &str) {
+    let rest = test.split_once("-- expect --\n").expect("it says what it expects").1;
+    rest.split_once("-- trace --\n").expect("it has a trace")
+}
+
+#[test]
+#[ignore = "needs Go's trace tool and its sources"]
+fn gos_tests_have_their_verdicts() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gos-tests");
+    fs::create_dir_all(&folder).expect("there is place for traces");
+    let (mut tests, mut failures) = (0, 0);
+    for path in files_below(&var("GORT_GO_TESTDATA").join("tests")) {
+        let name = path.file_stem().expect("it has a name").to_string_lossy().into_owned();
+        let test = fs::read_to_string(&path).expect("the test can be read");
+        let (expected, text) = parts(&test);
+        let mut trace = Vec::new();
+        text::to_trace(text.as_bytes(), &mut trace).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let file = folder.join(format!("{name}.bin"));
+        fs::write(&file, &trace).expect("the trace can be written");
+        compare_text(&file);
+        let (_, error) = compare_events(&file);
+        tests += 1;
+        match (expected.trim().split_once(' '), error) {
+            (None, None) => assert_eq!(expected.trim(), "SUCCESS", "{name}"),
+            (Some(("FAILURE", why)), Some(error)) => {
+                let rule = REASONS.iter().find(|reason| why.contains(reason.0)).map(|reason| reason.1);
+                let rule = rule.unwrap_or_else(|| panic!("{name}: which rule is {why}?"));
+                assert_eq!(error.broken().map(|broken| broken.rule), Some(rule), "{name}: {error}");
+                failures += 1;
+            }
+            (expected, error) => panic!("{name}: expected {expected:?}, got {error:?}"),
+        }
+    }
+    assert!(tests >= 20 && failures > 0, "{tests} tests, {failures} of them traces to be refused");
+    println!("{tests} tests have their verdicts, {failures} of them to be refused");
+}
+
+/// The bytes of an input of Go's fuzzer.
+fn fuzz_input(file: &str) -> Option<Vec<u8>> {
+    let quoted = file.split_once("[]byte(")?.1.trim_end().strip_suffix(')')?;
+    let text = format!("Trace Go1.26\nString id=1\n\tdata={quoted}\n");
+    let mut reader = TextReader::new(text.as_bytes()).ok()?;
+    Some(reader.next_event().ok()??.data.clone())
+}
+
+#[test]
+#[ignore = "needs Go's sources"]
+fn gos_fuzz_inputs_do_no_harm() {
+    let mut inputs = 0;
+    for path in files_below(&var("GORT_GO_TESTDATA").join("fuzz")) {
+        let file = fs::read_to_string(&path).expect("the input can be read");
+        let input = fuzz_input(&file).unwrap_or_else(|| panic!("{}: not understood", path.display()));
+        let bytes = peak(|| {
+            let _ = common::read(&input);
+            let _ = text::to_text(&input[..], std::io::sink(), Widths::Keep);
+        });
+        assert!(bytes < 4 << 20, "{}: {bytes} bytes of memory", path.display());
+        inputs += 1;
+    }
+    assert!(inputs > 0, "there were no inputs");
+    println!("{inputs} inputs of Go's fuzzer do no harm");
 }

@@ -2,55 +2,15 @@
 #![cfg(feature = "read")]
 
 mod common;
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io::Read;
 
 use common::*;
+use counting::peak;
 use tracer::analyze;
 use tracer::read::Reader;
 use tracer::wire::{Ev, NO_M};
-
-thread_local! {
-    static NOW: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: all calls go to the system's allocator as they come; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn count(bytes: isize) {
-    let _ = NOW.try_with(|now| {
-        now.set(now.get() + bytes);
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(now.get())));
-    });
-}
-
-/// The most bytes that `f` has at once.
-fn peak(f: impl FnOnce()) -> usize {
-    let before = NOW.get();
-    PEAK.set(before);
-    f();
-    (PEAK.get() - before) as usize
-}
 
 fn read_all(source: impl Read) {
     if let Ok(mut reader) = Reader::new(source) {

@@ -79,6 +79,26 @@ fn read_long(bytes: &[u8], pos: &mut usize) -> Option<u64> {
     None
 }
 
+/// The number that begins with the first of these bytes, the low one, and how many bytes it has; `None` if it has more than
+/// eight.
+///
+/// Takes the same steps for every length, for those that cannot be foretold.
+#[inline]
+pub const fn read_word(word: u64) -> Option<(u64, usize)> {
+    const CONTINUES: u64 = 0x8080_8080_8080_8080;
+    let ends = !word & CONTINUES;
+    if ends == 0 {
+        return None;
+    }
+    let len = ends.trailing_zeros() as usize / 8 + 1;
+    // All up to the first end, without the top bits; then groups of 7, 14 and 28 bits move together.
+    let v = word & (ends ^ (ends - 1)) & !CONTINUES;
+    let v = (v & 0x007f_007f_007f_007f) | ((v & 0x7f00_7f00_7f00_7f00) >> 1);
+    let v = (v & 0x0000_3fff_0000_3fff) | ((v & 0x3fff_0000_3fff_0000) >> 2);
+    let v = (v & 0x0000_0000_0fff_ffff) | ((v & 0x0fff_ffff_0000_0000) >> 4);
+    Some((v, len))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +156,24 @@ mod tests {
         }
         let mut beyond = 7;
         assert_eq!(read(&[1], &mut beyond), None);
+    }
+
+    #[test]
+    fn words_hold_numbers_of_up_to_eight_bytes() {
+        for v in values() {
+            let mut bytes = Vec::new();
+            put(&mut bytes, v);
+            let len = bytes.len();
+            // What follows must not matter.
+            for fill in [0, 0x7f, 0x80, 0xff] {
+                bytes.resize(16, fill);
+                let word = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+                let expected = (len <= 8).then_some((v, len));
+                assert_eq!(read_word(word), expected, "{v}");
+                bytes.truncate(len);
+            }
+        }
+        assert_eq!(read_word(0x0080_8080_8080_8085), Some((5, 8)));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //! Forward: the tour's trace must give profiles and pages that name its functions and lines; a sample of the storm
 //! test's traces, and every trace that an example or a test has left, must pass `go tool trace -d=parsed` and our own
 //! checker. Back: programs of ours in Go, under xtask/go, record what Go's tracer can record; our checker must accept it.
-//! What `gort` computes must be what Go's tools do, on traces of both ([`judge_pprof`]).
+//! On all of these, and on Go's own tests, both readers must say the same ([`judge_reader`]); what `gort` computes must be what
+//! Go's tools do ([`judge_pprof`]).
 
 use crate::golang::Go;
 use crate::run::Run;
-use crate::{Step, examples, http, judge_pprof, project};
+use crate::{Step, examples, http, judge_pprof, judge_reader, project};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -61,6 +62,7 @@ pub(crate) fn run() -> Step {
     our_reader(&all)?;
     let for_go: Vec<PathBuf> = sample.iter().chain(&others).cloned().collect();
     let events = go_reader(&go, &for_go)?;
+    let same = judge_reader::run(&go, &for_go)?;
     profiles(&go)?;
     pages(&go, &tour)?;
     let judged: Vec<PathBuf> = from_go.iter().chain([&tour]).chain(sample.iter().take(PPROF_STORMS)).cloned().collect();
@@ -68,13 +70,18 @@ pub(crate) fn run() -> Step {
     let with_gc = from_go.iter().find(|trace| trace.ends_with("gc.trace")).ok_or("no trace with GC cycles")?;
     let points = judge_pprof::utilization(&go, with_gc)?;
     Ok(format!(
-        "Go's reader took {} traces of ours ({events} events) and made profiles and pages of them; \
+        "{same}; Go's reader took {} traces of ours ({events} events) and made profiles and pages of them; \
          ours took {} of ours and {} of Go's; {profiles} profiles ({samples} samples) and {points} points of MMU curves \
          are the same",
         for_go.len(),
         all.len(),
         from_go.len()
     ))
+}
+
+/// Only the comparison of the readers, on what traces there are.
+pub(crate) fn judge_reader() -> Step {
+    judge_reader::run(&Go::ensure()?, &left_behind()?)
 }
 
 /// Both readers on files of the user's.

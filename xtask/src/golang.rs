@@ -38,6 +38,11 @@ impl Go {
         Ok(go)
     }
 
+    /// GOROOT: its sources are there, too.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     fn is_right_version(&self) -> bool {
         let version = self.run(&["version"]).quiet().capture().and_then(|done| done.success());
         version.is_ok_and(|version| version.contains(VERSION))

@@ -1,6 +1,7 @@
 //! The project's checks: `cargo xtask ci` runs them all, `cargo xtask STEP` one of them. No dependencies, so that it
 //! builds in a second.
 
+mod bench_read;
 mod chaos;
 mod ci;
 mod conformance;
@@ -8,6 +9,7 @@ mod examples;
 mod golang;
 mod http;
 mod judge_pprof;
+mod judge_reader;
 mod loom;
 mod project;
 mod run;
@@ -35,10 +37,12 @@ usage: cargo xtask COMMAND
   lto                           the migration test under fat LTO
   conformance [FILE...]         Go's reader and ours on traces of ours, and ours on traces of Go's; what gort computes
                                 of them beside what Go's tools do; with files: all that on these
+  conformance reader            the events that our reader finds beside those that Go's finds, and Go's own tests of its reader
   go ARGS...                    the go command that conformance uses (installed on first use under target/go)
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)
   bench net [ARGS...]           the same with sockets: echo, connecting, a stream, idle connections, dialling beside busy Ps
   bench http [ARGS...]          the same with servers of HTTP beside wrk
+  bench read [--rounds N]       decoding and ordering traces of 110 MB: our reader beside Go's library
   bench publish [switch|net|http] [ARGS...]
                                 all of them, the first with two allocators too, or one; and docs/BENCHMARKS.md anew
 
@@ -70,8 +74,10 @@ fn main() -> ExitCode {
         "chaos" => none(rest, chaos::run),
         "lto" => none(rest, steps::lto),
         "conformance" if rest.is_empty() => conformance::run(),
+        "conformance" if rest == ["reader"] => conformance::judge_reader(),
         "conformance" => conformance::judge_files(rest),
         "go" => golang::pass_through(rest),
+        "bench" if rest.first().is_some_and(|first| first == "read") => bench_read::run(&rest[1..]),
         "bench" => steps::bench(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

@@ -4,7 +4,7 @@
 //! stay with the resource that they belong to.
 
 use super::state::Context;
-use super::{Attempt, Need, Order, Verdict};
+use super::{Attempt, Need, Order, Step, Verdict};
 use crate::read::error::Resource;
 use crate::read::event::Prior;
 use crate::read::rule::Rule;
@@ -33,10 +33,10 @@ impl Order {
             }
             self.gc = Gc { seq, running: Some(true) };
             self.happen(at, cx);
-            return Ok(Some(cx));
+            return Ok(Step::Done);
         }
         if !self.gc.is_next(seq) {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         if self.gc.running != Some(true) {
             return Err(at.broken(Rule::GcRunning, Resource::Trace));
@@ -50,10 +50,10 @@ impl Order {
         if self.gc.running.is_none() {
             self.gc = Gc { seq, running: Some(true) };
             self.happen(at, cx);
-            return Ok(Some(cx));
+            return Ok(Step::Done);
         }
         if !self.gc.is_next(seq) {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         if self.gc.running == Some(true) {
             return Err(at.broken(Rule::GcIdle, Resource::Trace));
@@ -65,7 +65,7 @@ impl Order {
     pub(super) fn gc_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let seq = at.raw.args[0];
         if !self.gc.is_next(seq) {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         if self.gc.running != Some(true) {
             return Err(at.broken(Rule::GcRunning, Resource::Trace));
@@ -81,13 +81,13 @@ impl Order {
             return Err(at.broken(Rule::RangeOpen, Resource::P(cx.p)));
         }
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     pub(super) fn sweep_active(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let id = at.raw.args[0] as i64;
         let first = self.in_first_generation(at);
-        let Some(state) = self.ps.get_mut(&id) else {
+        let Some(state) = self.ps.get_mut(id) else {
             return Err(at.broken(Rule::ProcUnknown, Resource::P(id)));
         };
         if state.sweeping == first {
@@ -96,7 +96,7 @@ impl Order {
         }
         state.sweeping = true;
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     pub(super) fn sweep_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
@@ -106,7 +106,7 @@ impl Order {
             return Err(at.broken(Rule::RangeEnd, Resource::P(cx.p)));
         }
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     /// STWBegin, GCMarkAssistBegin.
@@ -117,14 +117,14 @@ impl Order {
             return Err(at.broken(Rule::RangeOpen, Resource::G(cx.g)));
         }
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     /// GCMarkAssistActive. The goroutine that it is about need not be running.
     pub(super) fn go_range_active(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let id = at.raw.args[0] as i64;
         let first = self.in_first_generation(at);
-        let Some(state) = self.gs.get_mut(&id) else {
+        let Some(state) = self.gs.get_mut(id) else {
             return Err(at.broken(Rule::GoUnknown, Resource::G(id)));
         };
         let range = (Ev::GcMarkAssistBegin, 0);
@@ -138,7 +138,7 @@ impl Order {
             return Err(at.broken(rule, Resource::G(id)));
         }
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     /// STWEnd, GCMarkAssistEnd.
@@ -154,6 +154,6 @@ impl Order {
             args[0] = reason;
         }
         self.happen_as(at, cx, at.raw.kind, args, Prior::Implied);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 }

@@ -1,26 +1,26 @@
 //! Goroutines: created, started, stopped, blocked, unblocked, destroyed, switched.
 
 use super::state::{Context, GState};
-use super::{Attempt, Need, Order, Verdict};
+use super::{Attempt, Need, Order, Step, Verdict};
 use crate::read::error::Resource;
-use crate::read::event::{NONE, Prior};
+use crate::read::event::NONE;
 use crate::read::rule::Rule;
 use crate::wire::{Ev, GoStatus};
 
 impl Order {
     pub(super) fn go_create(&mut self, at: &Attempt<'_>, cx: Context, status: GoStatus) -> Verdict {
         at.needs(cx, Need::P)?;
-        if let Some(creator) = self.gs.get(&cx.g).filter(|state| state.status != GoStatus::Running) {
+        if let Some(creator) = self.gs.get_mut(cx.g).filter(|state| state.status != GoStatus::Running) {
             let detail = format!("It is {}.", creator.status.name());
             return Err(at.broken(Rule::GoCreateRunner, Resource::G(cx.g)).detail(detail));
         }
         let id = at.raw.args[0] as i64;
-        if self.gs.contains_key(&id) {
+        if self.gs.contains(id) {
             return Err(at.broken(Rule::GoExists, Resource::G(id)));
         }
         self.gs.insert(id, GState::new(status, at.generation));
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     /// GoDestroy, GoStop, GoBlock: the running goroutine leaves the M.
@@ -31,19 +31,20 @@ impl Order {
             Ev::GoStop => state.status = GoStatus::Runnable,
             Ev::GoBlock => state.status = GoStatus::Waiting,
             _ => {
-                self.gs.remove(&cx.g);
+                self.gs.remove(cx.g);
             }
         }
         self.happen(at, cx);
-        Ok(Some(Context { g: NONE, ..cx }))
+        self.set_g(cx, NONE);
+        Ok(Step::Done)
     }
 
     pub(super) fn go_start(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let [id, number, ..] = at.raw.args;
         let seq = at.seq(number);
-        let Some(state) = self.gs.get_mut(&(id as i64)) else { return Ok(None) };
+        let Some(state) = self.gs.get_mut(id as i64) else { return Ok(Step::NotYet) };
         if state.status != GoStatus::Runnable || !seq.follows(state.seq) {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         at.needs(cx, Need::P)?;
         if cx.g != NONE {
@@ -52,20 +53,21 @@ impl Order {
         state.status = GoStatus::Running;
         state.seq = seq;
         self.happen(at, cx);
-        Ok(Some(Context { g: id as i64, ..cx }))
+        self.set_g(cx, id as i64);
+        Ok(Step::Done)
     }
 
     pub(super) fn go_unblock(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let [id, number, ..] = at.raw.args;
         let seq = at.seq(number);
-        let Some(state) = self.gs.get_mut(&(id as i64)) else { return Ok(None) };
+        let Some(state) = self.gs.get_mut(id as i64) else { return Ok(Step::NotYet) };
         if state.status != GoStatus::Waiting || !seq.follows(state.seq) {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         state.status = GoStatus::Runnable;
         state.seq = seq;
         self.happen(at, cx); // Anybody may unblock: no P is needed, nor even an M.
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     /// GoSwitch, GoSwitchDestroy: unblock the next goroutine, block or destroy this one, start the next.
@@ -74,23 +76,24 @@ impl Order {
         self.current_g_in(at, cx, GoStatus::Running)?;
         let [id, number, ..] = at.raw.args;
         let (id, seq) = (id as i64, at.seq(number));
-        let Some(next) = self.gs.get_mut(&id) else { return Ok(None) };
+        let Some(next) = self.gs.get_mut(id) else { return Ok(Step::NotYet) };
         if next.status != GoStatus::Waiting || !seq.follows(next.seq) {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         next.status = GoStatus::Running;
         next.seq = seq;
         let ends = at.raw.kind == Ev::GoSwitchDestroy;
         if ends {
-            self.gs.remove(&cx.g);
+            self.gs.remove(cx.g);
         } else {
             self.current_g(at, cx)?.status = GoStatus::Waiting;
         }
         self.happen(at, cx);
         let left = if ends { Ev::GoDestroy } else { Ev::GoBlock };
-        self.happen_as(at, cx, left, [0; 4], Prior::Implied);
+        self.happen_too(at, cx, left, [0; 4]);
         let nobody = Context { g: NONE, ..cx };
-        self.happen_as(at, nobody, Ev::GoStart, [at.raw.args[0], number, 0, 0], Prior::Implied);
-        Ok(Some(Context { g: id, ..cx }))
+        self.happen_too(at, nobody, Ev::GoStart, [at.raw.args[0], number, 0, 0]);
+        self.set_g(cx, id);
+        Ok(Step::Done)
     }
 }

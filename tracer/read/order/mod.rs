@@ -30,23 +30,24 @@ mod status;
 mod syscall;
 mod user;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::hash::RandomState;
 
 use super::error::{Broken, Resource};
 use super::event::{Event, NONE, Prior, Raw};
-use super::hash::{IdMap, Seed};
+use super::hash::Seed;
 use super::rule::Rule;
+use super::slots::Slots;
 use super::tables::Tables;
 use crate::wire::{Ev, GoStatus};
 use gc::Gc;
-use state::{Context, GState, Ms, PState, Seq};
+use state::{Context, GState, Ms, NO_SLOT, PState, Seq};
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Step {
-    /// The event has happened: [`Order::pop`] has it.
+    /// The event has happened: [`Order::event`] is it.
     Done,
     /// Another M's event must happen first.
     NotYet,
@@ -65,24 +66,47 @@ pub struct Attempt<'a> {
     pub tables: &'a Tables,
 }
 
-/// The context after the event, or `None` if it cannot happen yet.
-type Verdict = Result<Option<Context>, Broken>;
+/// What became of an event, or the rule that it breaks.
+type Verdict = Result<Step, Broken>;
 
 /// The state of the scheduler at one moment of the trace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Order {
-    gs: IdMap<GState>,
-    ps: IdMap<PState>,
+    gs: Slots<GState>,
+    ps: Slots<PState>,
     ms: Ms,
     tasks: HashSet<u64, Seed>,
     gc: Gc,
     /// The number of the first generation; 0 before it.
     first_generation: u64,
-    /// What has happened; `ready[..popped]` has been given away.
-    ready: Vec<Event>,
-    popped: usize,
+    /// What happened last.
+    event: Event,
+    /// What happened with it, if it was more than one thing.
+    more: VecDeque<Event>,
     names: RandomState,
+    /// Wrong use of tasks and regions is no reason to stop; here is what there was of it.
+    tolerated: Option<(u64, Vec<Broken>)>,
 }
+
+impl Default for Order {
+    fn default() -> Order {
+        Order {
+            gs: Slots::default(),
+            ps: Slots::default(),
+            ms: Ms::default(),
+            tasks: HashSet::default(),
+            gc: Gc::default(),
+            first_generation: 0,
+            event: Event::BLANK,
+            more: VecDeque::new(),
+            names: RandomState::new(),
+            tolerated: None,
+        }
+    }
+}
+
+/// How many annotations that are wrong are described until somebody asks. All are counted.
+const TOLERATED_MAX: usize = 64;
 
 impl Order {
     /// The state before the first event: nothing is known.
@@ -90,37 +114,84 @@ impl Order {
         Order::default()
     }
 
+    /// The state before the first event, as tolerant as this one, with what this one has tolerated.
+    pub(super) fn anew(&mut self) -> Order {
+        Order { tolerated: self.tolerated.take(), ..Order::default() }
+    }
+
+    /// Takes wrong use of tasks and regions from now on.
+    pub(super) fn tolerate_annotations(&mut self) {
+        self.tolerated.get_or_insert_default();
+    }
+
+    /// How much was tolerated since this was asked for the last time, and the first of it.
+    pub(super) fn take_tolerated(&mut self) -> (u64, Vec<Broken>) {
+        self.tolerated.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Puts back what [`Order::take_tolerated`] gave, in place of what there is by now.
+    pub(super) fn set_tolerated(&mut self, tolerated: (u64, Vec<Broken>)) {
+        if let Some(place) = &mut self.tolerated {
+            *place = tolerated;
+        }
+    }
+
+    /// The number of the first generation; 0 before its first event.
+    pub(super) fn first_generation(&self) -> u64 {
+        self.first_generation
+    }
+
+    /// A rule about annotations is broken: an error, unless that is tolerated.
+    fn annotation(&mut self, broken: Broken) -> Result<(), Broken> {
+        let Some((count, tolerated)) = &mut self.tolerated else { return Err(broken) };
+        *count += 1;
+        if tolerated.len() < TOLERATED_MAX {
+            tolerated.push(broken);
+        }
+        Ok(())
+    }
+
     /// Lets the event happen if it can.
     pub fn advance(&mut self, at: Attempt<'_>) -> Result<Step, Broken> {
         if self.first_generation == 0 {
             self.first_generation = at.generation;
         }
-        if at.m == NONE {
-            let context = Context { m: NONE, p: NONE, g: NONE };
-            return Ok(if self.dispatch(&at, context)?.is_some() { Step::Done } else { Step::NotYet });
+        let mut cx = Context { m: at.m, p: NONE, g: NONE, slot: NO_SLOT };
+        if at.m != NONE {
+            cx.slot = self.ms.slot(at.m);
+            if let Some(state) = self.ms.state(cx.slot) {
+                (cx.p, cx.g) = (state.p, state.g);
+            }
         }
-        let slot = self.ms.slot(at.m);
-        let state = *self.ms.state(slot);
-        let Some(after) = self.dispatch(&at, Context { m: at.m, p: state.p, g: state.g })? else {
-            return Ok(Step::NotYet);
-        };
-        let state = self.ms.state(slot);
-        state.p = after.p;
-        state.g = after.g;
-        Ok(Step::Done)
+        self.dispatch(&at, cx)
     }
 
-    /// The next event that has happened.
+    /// The M whose stream it is has this P from now on.
+    #[inline]
+    fn set_p(&mut self, cx: Context, p: i64) {
+        if let Some(state) = self.ms.state(cx.slot) {
+            state.p = p;
+        }
+    }
+
+    /// The M whose stream it is has this goroutine from now on.
+    #[inline]
+    fn set_g(&mut self, cx: Context, g: i64) {
+        if let Some(state) = self.ms.state(cx.slot) {
+            state.g = g;
+        }
+    }
+
+    /// The event that happened last, after [`Step::Done`]; what happened with it, [`Order::pop`] has.
+    #[inline]
+    pub fn event(&mut self) -> &mut Event {
+        &mut self.event
+    }
+
+    /// The next of the events that happened with the last.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
-        let event = self.ready.get(self.popped).copied();
-        if event.is_some() {
-            self.popped += 1;
-        } else if self.popped > 0 {
-            self.ready.clear();
-            self.popped = 0;
-        }
-        event
+        if self.more.is_empty() { None } else { self.more.pop_front() }
     }
 
     /// How many goroutines, Ps and Ms exist now.
@@ -128,6 +199,7 @@ impl Order {
         (self.gs.len(), self.ps.len(), self.ms.len())
     }
 
+    #[inline(always)] // What the M has stays in registers.
     fn dispatch(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         match at.raw.kind {
             Ev::ProcStart => self.proc_start(at, cx),
@@ -175,18 +247,27 @@ impl Order {
     fn instant(&mut self, at: &Attempt<'_>, cx: Context, need: Need) -> Verdict {
         at.needs(cx, need)?;
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
-    /// Queues the event in this context.
+    /// The event happens in this context.
     #[inline]
     fn happen(&mut self, at: &Attempt<'_>, cx: Context) {
         self.happen_as(at, cx, at.raw.kind, at.raw.args, Prior::Implied);
     }
 
+    #[inline]
     fn happen_as(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4], prior: Prior) {
         let Raw { time, offset, .. } = *at.raw;
-        self.ready.push(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
+        self.event = Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset };
+    }
+
+    /// This happens, too.
+    #[cold]
+    fn happen_too(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4]) {
+        let Raw { time, offset, .. } = *at.raw;
+        let prior = Prior::Implied;
+        self.more.push_back(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
     }
 
     fn in_first_generation(&self, at: &Attempt<'_>) -> bool {
@@ -194,23 +275,25 @@ impl Order {
     }
 
     /// The state of the goroutine that the M has.
+    #[inline]
     fn current_g(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut GState, Broken> {
-        self.gs.get_mut(&cx.g).ok_or_else(|| at.broken(Rule::GoUnknown, Resource::G(cx.g)))
+        self.gs.get_mut(cx.g).ok_or_else(|| at.broken(Rule::GoUnknown, Resource::G(cx.g)))
     }
 
     /// The same, if it is in this status.
+    #[inline]
     fn current_g_in(&mut self, at: &Attempt<'_>, cx: Context, status: GoStatus) -> Result<&mut GState, Broken> {
         let state = self.current_g(at, cx)?;
         if state.status == status {
             return Ok(state);
         }
-        let rule = if status == GoStatus::Syscall { Rule::GoInSyscall } else { Rule::GoRunning };
-        Err(at.broken(rule, Resource::G(cx.g)).detail(format!("It is {}.", state.status.name())))
+        Err(at.not_in(status, cx.g, state.status))
     }
 
     /// The state of the P that the M has.
+    #[inline]
     fn current_p(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut PState, Broken> {
-        self.ps.get_mut(&cx.p).ok_or_else(|| at.broken(Rule::ProcUnknown, Resource::P(cx.p)))
+        self.ps.get_mut(cx.p).ok_or_else(|| at.broken(Rule::ProcUnknown, Resource::P(cx.p)))
     }
 
     /// Says in words why the event cannot happen yet, for the report that nothing can happen any more.
@@ -223,12 +306,12 @@ impl Order {
         }
         text += "; ";
         text += &match at.raw.kind {
-            Ev::GoStart | Ev::GoUnblock | Ev::GoSwitch | Ev::GoSwitchDestroy => match self.gs.get(&(first as i64)) {
+            Ev::GoStart | Ev::GoUnblock | Ev::GoSwitch | Ev::GoSwitchDestroy => match self.gs.get_mut(first as i64) {
                 Some(state) => format!("G {first} is {}, its number {}", state.status.name(), state.seq),
                 None => format!("G {first} does not exist"),
             },
             Ev::ProcStart if p != NONE => format!("the M still has P {p}"),
-            Ev::ProcStart | Ev::ProcSteal => match self.ps.get(&(first as i64)) {
+            Ev::ProcStart | Ev::ProcSteal => match self.ps.get_mut(first as i64) {
                 Some(state) => format!("P {first} is {}, its number {}", state.status.name(), state.seq),
                 None => format!("P {first} does not exist"),
             },
@@ -254,6 +337,12 @@ impl Attempt<'_> {
     #[cold]
     fn broken(&self, rule: Rule, resource: Resource) -> Broken {
         Broken::new(rule, resource, self.raw.offset).event(self.raw.kind)
+    }
+
+    #[cold]
+    fn not_in(&self, status: GoStatus, g: i64, is: GoStatus) -> Broken {
+        let rule = if status == GoStatus::Syscall { Rule::GoInSyscall } else { Rule::GoRunning };
+        self.broken(rule, Resource::G(g)).detail(format!("It is {}.", is.name()))
     }
 
     #[inline]

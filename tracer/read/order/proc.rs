@@ -1,7 +1,7 @@
 //! Ps: started and stopped by the M that has them, stolen by another while that M is in a blocking call.
 
 use super::state::Context;
-use super::{Attempt, Need, Order, Verdict};
+use super::{Attempt, Need, Order, Step, Verdict};
 use crate::read::error::Resource;
 use crate::read::event::{NONE, Prior};
 use crate::read::rule::Rule;
@@ -11,16 +11,17 @@ impl Order {
     pub(super) fn proc_start(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let [id, number, ..] = at.raw.args;
         let seq = at.seq(number);
-        let Some(state) = self.ps.get_mut(&(id as i64)) else { return Ok(None) };
+        let Some(state) = self.ps.get_mut(id as i64) else { return Ok(Step::NotYet) };
         // With a P the M is in a blocking call, and that P's theft has not happened yet.
         if state.status != ProcStatus::Idle || !seq.follows(state.seq) || cx.p != NONE {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         at.needs(cx, Need::M)?; // A goroutine may be there: it comes back from a blocking call.
         state.status = ProcStatus::Running;
         state.seq = seq;
         self.happen(at, cx);
-        Ok(Some(Context { p: id as i64, ..cx }))
+        self.set_p(cx, id as i64);
+        Ok(Step::Done)
     }
 
     pub(super) fn proc_stop(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
@@ -32,17 +33,18 @@ impl Order {
         }
         state.status = ProcStatus::Idle;
         self.happen(at, cx);
-        Ok(Some(Context { p: NONE, ..cx }))
+        self.set_p(cx, NONE);
+        Ok(Step::Done)
     }
 
     pub(super) fn proc_steal(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let [id, number, victim, _] = at.raw.args;
         let (id, victim) = (id as i64, victim as i64);
         let seq = at.seq(number);
-        let Some(state) = self.ps.get_mut(&id) else { return Ok(None) };
+        let Some(state) = self.ps.get_mut(id) else { return Ok(Step::NotYet) };
         let abandoned = state.status == ProcStatus::SyscallAbandoned;
         if !(abandoned || state.status == ProcStatus::Syscall) || !seq.follows(state.seq) {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         at.needs(cx, Need::M)?;
         state.status = ProcStatus::Idle;
@@ -50,7 +52,7 @@ impl Order {
         if abandoned {
             // Which M had it has been lost. That M may be anywhere by now, so it is left alone.
             self.happen_as(at, cx, at.raw.kind, at.raw.args, Prior::Idle);
-            return Ok(Some(cx));
+            return Ok(Step::Done);
         }
         if victim == cx.m {
             if cx.p != id {
@@ -58,7 +60,8 @@ impl Order {
                 return Err(at.broken(Rule::StealOwn, Resource::P(id)).detail(detail));
             }
             self.happen(at, cx);
-            return Ok(Some(Context { p: NONE, ..cx }));
+            self.set_p(cx, NONE);
+            return Ok(Step::Done);
         }
         let Some(victim_state) = self.ms.get(victim) else {
             return Err(at.broken(Rule::StealM, Resource::M(victim)));
@@ -70,6 +73,6 @@ impl Order {
         // The victim's GoSyscallEndBlocked waits for this.
         victim_state.p = NONE;
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 }

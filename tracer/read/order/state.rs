@@ -1,7 +1,7 @@
 //! What is known of each G, P and M.
 
 use crate::read::event::NONE;
-use crate::read::hash::IdMap;
+use crate::read::slots::Slots;
 use crate::read::tables::Tables;
 use crate::wire::{Ev, GoStatus, ProcStatus};
 
@@ -105,40 +105,36 @@ pub(super) struct MState {
 
 /// The Ms. One exists once an event of it was tried, or one has told of it.
 #[derive(Debug, Default)]
-pub(super) struct Ms {
-    index: IdMap<u32>,
-    states: Vec<(i64, MState)>,
-}
+pub(super) struct Ms(Slots<MState>);
 
 impl Ms {
     /// The slot of an M, which exists from now on.
     #[inline]
     pub fn slot(&mut self, m: i64) -> usize {
-        let next = self.states.len() as u32;
-        let slot = *self.index.entry(m).or_insert(next);
-        if slot == next {
-            self.states.push((m, MState { p: NONE, g: NONE }));
+        match self.0.find(m) {
+            Some(slot) => slot,
+            None => self.0.insert(m, MState { p: NONE, g: NONE }),
         }
-        slot as usize
+    }
+
+    /// Ms are never removed, so a slot stays good.
+    #[inline]
+    pub fn state(&mut self, slot: usize) -> Option<&mut MState> {
+        self.0.at(slot)
     }
 
     #[inline]
-    pub fn state(&mut self, slot: usize) -> &mut MState {
-        &mut self.states[slot].1
-    }
-
     pub fn get(&mut self, m: i64) -> Option<&mut MState> {
-        let slot = *self.index.get(&m)?;
-        Some(&mut self.states[slot as usize].1)
+        self.0.get_mut(m)
     }
 
     /// The M that has this P.
     pub fn with_p(&self, p: i64) -> Option<(i64, MState)> {
-        self.states.iter().copied().find(|(_, state)| state.p == p)
+        self.0.iter().map(|(m, state)| (m, *state)).find(|(_, state)| state.p == p)
     }
 
     pub fn len(&self) -> usize {
-        self.states.len()
+        self.0.len()
     }
 }
 
@@ -148,7 +144,12 @@ pub(super) struct Context {
     pub m: i64,
     pub p: i64,
     pub g: i64,
+    /// Of the M whose stream it is.
+    pub slot: usize,
 }
+
+/// The slot of no M.
+pub(super) const NO_SLOT: usize = usize::MAX;
 
 /// A hash of the string with this id, the same in every generation; `None` if the table has none.
 pub(super) fn name_hash(tables: &Tables, id: u64, hasher: &std::hash::RandomState) -> Option<u64> {

@@ -3,7 +3,7 @@
 //! In the first generation a status brings its resource into the world; later it must say what is known already.
 
 use super::state::{Context, GState, MState, PState, Seq};
-use super::{Attempt, Order, Verdict};
+use super::{Attempt, Order, Step, Verdict};
 use crate::read::error::Resource;
 use crate::read::event::{NONE, Prior};
 use crate::read::rule::Rule;
@@ -22,7 +22,7 @@ impl Order {
         let mut args = at.raw.args;
         let mut prior = Prior::Implied;
         let mut owner = None;
-        if let Some(state) = self.ps.get_mut(&id) {
+        if let Some(state) = self.ps.get_mut(id) {
             if status == ProcStatus::SyscallAbandoned && state.status == ProcStatus::Syscall {
                 // Nothing was lost: the blocking call is known. The P is about to be stolen, and whoever says so is not
                 // the one who has it.
@@ -40,15 +40,14 @@ impl Order {
             self.ps.insert(id, PState { seq, status, sweeping: false });
             prior = if first { Prior::Undetermined } else { Prior::NotExist };
         }
-        let mut after = cx;
         if matches!(status, ProcStatus::Running | ProcStatus::Syscall) {
-            after.p = id;
+            self.set_p(cx, id);
         }
         if let Some((m, MState { g, .. })) = owner {
-            cx = Context { m, p: id, g };
+            cx = Context { m, p: id, g, ..cx };
         }
         self.happen_as(at, cx, at.raw.kind, args, prior);
-        Ok(Some(after))
+        Ok(Step::Done)
     }
 
     pub(super) fn go_status(&mut self, at: &Attempt<'_>, mut cx: Context) -> Verdict {
@@ -59,7 +58,7 @@ impl Order {
         };
         let first = self.in_first_generation(at);
         let mut prior = Prior::Implied;
-        match self.gs.get_mut(&id) {
+        match self.gs.get_mut(id) {
             Some(state) if state.status != status => {
                 let detail = format!("It was {} and is said to be {}.", state.status.name(), status.name());
                 return Err(at.broken(Rule::GoStatusSame, Resource::G(id)).detail(detail));
@@ -71,15 +70,14 @@ impl Order {
             }
             None => return Err(at.broken(Rule::GoStatusNew, Resource::G(id))),
         }
-        let mut after = cx;
         match status {
-            GoStatus::Running => after.g = id,
+            GoStatus::Running => self.set_g(cx, id),
             GoStatus::Syscall if m == NONE => return Err(at.broken(Rule::SyscallM, Resource::G(id))),
             GoStatus::Syscall if m == cx.m => {
                 if !first && cx.g != id {
                     return Err(self.wrong_owner(at, id, m, cx.g));
                 }
-                after.g = id;
+                self.set_g(cx, id);
             }
             GoStatus::Syscall => {
                 // The goroutine has been in its blocking call for the whole generation, and somebody else tells of it.
@@ -88,7 +86,7 @@ impl Order {
                     Some(g) => cx.g = g,
                     None => {
                         let slot = self.ms.slot(m);
-                        *self.ms.state(slot) = MState { p: NONE, g: id };
+                        self.set_g(Context { slot, ..cx }, id);
                     }
                 }
                 cx.m = m;
@@ -96,7 +94,7 @@ impl Order {
             GoStatus::Bad | GoStatus::Runnable | GoStatus::Waiting => {}
         }
         self.happen_as(at, cx, at.raw.kind, at.raw.args, prior);
-        Ok(Some(after))
+        Ok(Step::Done)
     }
 
     fn wrong_owner(&self, at: &Attempt<'_>, id: i64, m: i64, has: i64) -> crate::read::error::Broken {

@@ -1,7 +1,7 @@
 //! Blocking calls: the goroutine keeps its M, and its P until somebody steals it.
 
 use super::state::{Context, GState};
-use super::{Attempt, Need, Order, Verdict};
+use super::{Attempt, Need, Order, Step, Verdict};
 use crate::read::error::{Broken, Resource};
 use crate::read::event::{NONE, Prior};
 use crate::read::rule::Rule;
@@ -21,7 +21,7 @@ impl Order {
         }
         state.seq = seq;
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     pub(super) fn syscall_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
@@ -30,18 +30,19 @@ impl Order {
         self.current_p_in_syscall(at, cx)?;
         self.current_p(at, cx)?.status = ProcStatus::Running;
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     pub(super) fn syscall_end_blocked(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         // A P that is in no blocking call is one that the M has started since.
         if cx.p != NONE && self.current_p(at, cx)?.status == ProcStatus::Syscall {
-            return Ok(None);
+            return Ok(Step::NotYet);
         }
         self.needs_g_without_p(at, cx)?;
         self.current_g_in(at, cx, GoStatus::Syscall)?.status = GoStatus::Runnable;
         self.happen(at, cx);
-        Ok(Some(Context { g: NONE, ..cx }))
+        self.set_g(cx, NONE);
+        Ok(Step::Done)
     }
 
     pub(super) fn go_create_syscall(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
@@ -50,26 +51,31 @@ impl Order {
             return Err(at.broken(Rule::ForbidsG, Resource::M(cx.m)).detail(format!("It has G {}.", cx.g)));
         }
         let id = at.raw.args[0] as i64;
-        if self.gs.contains_key(&id) {
+        if self.gs.contains(id) {
             return Err(at.broken(Rule::GoExists, Resource::G(id)));
         }
         self.gs.insert(id, GState::new(GoStatus::Syscall, at.generation));
         self.happen(at, cx);
-        Ok(Some(Context { g: id, ..cx }))
+        self.set_g(cx, id);
+        Ok(Step::Done)
     }
 
     /// The callback is over. The M's id may be reused by the system, so a P that it still has is taken for lost.
     pub(super) fn go_destroy_syscall(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         self.needs_g_without_p(at, cx)?;
         self.current_g_in(at, cx, GoStatus::Syscall)?;
-        self.gs.remove(&cx.g);
+        self.gs.remove(cx.g);
         if cx.p != NONE {
             self.current_p_in_syscall(at, cx)?;
             self.current_p(at, cx)?.status = ProcStatus::SyscallAbandoned;
             self.happen_as(at, cx, Ev::ProcSteal, [cx.p as u64, 0, 0, 0], Prior::Implied);
+            self.happen_too(at, cx, at.raw.kind, at.raw.args);
+        } else {
+            self.happen(at, cx);
         }
-        self.happen(at, cx);
-        Ok(Some(Context { p: NONE, g: NONE, ..cx }))
+        self.set_p(cx, NONE);
+        self.set_g(cx, NONE);
+        Ok(Step::Done)
     }
 
     fn needs_g_without_p(&self, at: &Attempt<'_>, cx: Context) -> Result<(), Broken> {

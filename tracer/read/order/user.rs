@@ -4,7 +4,7 @@
 //! one may end that began before the trace did.
 
 use super::state::{Context, name_hash};
-use super::{Attempt, Need, Order, Verdict};
+use super::{Attempt, Need, Order, Step, Verdict};
 use crate::read::error::{Broken, Resource};
 use crate::read::rule::Rule;
 
@@ -12,20 +12,20 @@ impl Order {
     pub(super) fn task_begin(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         let [task, _, name, _] = at.raw.args;
         if self.tasks.contains(&task) {
-            return Err(at.broken(Rule::TaskConflict, Resource::Task(task)));
+            self.annotation(at.broken(Rule::TaskConflict, Resource::Task(task)))?;
         }
         self.hash_of(at, name)?;
         at.needs(cx, Need::G)?;
         self.tasks.insert(task);
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     pub(super) fn task_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
         at.needs(cx, Need::G)?;
         self.tasks.remove(&at.raw.args[0]);
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     pub(super) fn region_begin(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
@@ -34,7 +34,7 @@ impl Order {
         let region = (task, self.hash_of(at, name)?);
         self.current_g(at, cx)?.extra().regions.push(region);
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     pub(super) fn region_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
@@ -43,10 +43,10 @@ impl Order {
         let region = (task, self.hash_of(at, name)?);
         let innermost = self.current_g(at, cx)?.with_extra(|extra| extra.regions.pop()).flatten();
         if innermost.is_some_and(|open| open != region) {
-            return Err(at.broken(Rule::RegionNesting, Resource::G(cx.g)));
+            self.annotation(at.broken(Rule::RegionNesting, Resource::G(cx.g)))?;
         }
         self.happen(at, cx);
-        Ok(Some(cx))
+        Ok(Step::Done)
     }
 
     fn hash_of(&self, at: &Attempt<'_>, name: u64) -> Result<u64, Broken> {

@@ -3,6 +3,8 @@
 //! A [`Gen`] that nobody touches is a valid generation. Every event is 10 ns after the one before.
 #![allow(dead_code)] // Each test takes what it needs.
 
+pub mod busy;
+
 use tracer::read::{Error, Event, Reader, Rule};
 use tracer::wire::{Ev, GoStatus, HEADER, NO_M, ProcStatus, ext, varint};
 
