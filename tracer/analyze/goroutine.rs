@@ -25,6 +25,8 @@ pub struct Goroutines {
     pub created: u64,
     /// Those that ended in it.
     pub ended: u64,
+    /// Those that were alive where the trace is broken. Behind that, nobody can tell them from others: they are seen anew.
+    pub lost: u64,
     /// The most that were alive at once.
     pub peak: u64,
     /// By the function they were started with, the longest running first.
@@ -34,7 +36,7 @@ pub struct Goroutines {
 impl Goroutines {
     /// Those that were alive at the end.
     pub fn alive(&self) -> u64 {
-        self.seen - self.ended
+        self.seen - self.ended - self.lost
     }
 }
 
@@ -320,7 +322,7 @@ impl Tracks {
         if to == State::NotExist {
             self.all.ended += 1;
             if let Some(track) = self.gs.remove(&id) {
-                self.bury(track, now, false);
+                self.bury(track, now, false, false);
             }
         }
     }
@@ -451,8 +453,8 @@ impl Tracks {
         }
     }
 
-    /// The last that is heard of a goroutine.
-    fn bury(&mut self, mut track: Track, now: i64, alive: bool) {
+    /// The last that is heard of a goroutine. It may be alive; what it is in may be open.
+    fn bury(&mut self, mut track: Track, now: i64, alive: bool, open: bool) {
         if track.group == NOWHERE {
             Tracks::name(&mut self.groups, &mut self.group_of, &mut track, NameId::default());
         }
@@ -461,14 +463,21 @@ impl Tracks {
         group.alive += u64::from(alive);
         let Some(rare) = track.rare else { return };
         let mut regions = rare.regions;
-        while let Some(open) = regions.pop() {
-            let inside = regions.iter().any(|outer| outer.task == open.task);
-            self.users.region_ends(&open, now, track.spent, (alive, inside));
+        while let Some(region) = regions.pop() {
+            let inside = regions.iter().any(|outer| outer.task == region.task);
+            self.users.region_ends(&region, now, track.spent, (open, inside));
         }
     }
 
-    /// Closes what is open.
-    pub fn finish(mut self, (start, end): (i64, i64), stacks: &Stacks, procs: &mut ProcTracks) -> Outcome {
+    /// The trace is broken here: nothing is known of any goroutine any more.
+    pub fn gap(&mut self, (start, end): (i64, i64), stacks: &Stacks, procs: &mut ProcTracks) {
+        self.all.lost += self.gs.len() as u64;
+        self.close(end, stacks, procs, false);
+        self.users.close(start, end);
+    }
+
+    /// Closes what is open, of goroutines that are alive or lost.
+    fn close(&mut self, end: i64, stacks: &Stacks, procs: &mut ProcTracks, alive: bool) {
         procs.runnable(end, 0);
         let mut live: Vec<i64> = self.gs.keys().copied().collect();
         live.sort_unstable();
@@ -493,8 +502,13 @@ impl Tracks {
                 _ => {}
             }
             Tracks::count(&mut self.groups, &mut self.group_of, &mut track, stretch);
-            self.bury(track, end, true);
+            self.bury(track, end, alive, true);
         }
+    }
+
+    /// Closes what is open.
+    pub fn finish(mut self, (start, end): (i64, i64), stacks: &Stacks, procs: &mut ProcTracks) -> Outcome {
+        self.close(end, stacks, procs, true);
         self.users.finish(start, end);
         self.delays.finish(stacks);
         let mut groups: Vec<Group> = self.groups.into_iter().map(|group| group.finish(stacks)).collect();

@@ -143,6 +143,8 @@ pub struct Builder {
     generations: Vec<GenerationSummary>,
     counts: Vec<u64>,
     start: Option<i64>,
+    /// Since the last gap, or since `start`: what the trace tells late holds from then on.
+    part_start: Option<i64>,
     end: i64,
     stacks: Stacks,
     tracks: Tracks,
@@ -161,6 +163,7 @@ impl Builder {
             generations: Vec::new(),
             counts: vec![0; NUMBERS],
             start: None,
+            part_start: None,
             end: 0,
             tracks: Tracks::new(&mut stacks),
             stacks,
@@ -177,7 +180,8 @@ impl Builder {
         if event.kind == Ev::Sync {
             return self.turn(info, tables);
         }
-        let start = *self.start.get_or_insert(event.time);
+        self.start.get_or_insert(event.time);
+        let start = *self.part_start.get_or_insert(event.time);
         self.end = event.time;
         if let Some(generation) = self.generations.last_mut() {
             generation.events += 1;
@@ -232,10 +236,20 @@ impl Builder {
         self.stacks.turn();
     }
 
+    /// The trace is broken behind the last event. What is open is closed there, as at the end of a trace, and what comes
+    /// is taken as a trace of its own.
+    pub fn gap(&mut self) {
+        let (start, end) = (self.part_start.take().unwrap_or(0), self.end);
+        self.tracks.gap((start, end), &self.stacks, &mut self.procs);
+        self.procs.gap(end);
+        self.worlds.close(end, &mut self.world);
+    }
+
     /// Closes what is open, at the time of the last event.
     pub fn finish(mut self) -> Summary {
         let (start, end) = (self.start.unwrap_or(0), self.end);
-        let outcome = self.tracks.finish((start, end), &self.stacks, &mut self.procs);
+        let part_start = self.part_start.unwrap_or(start);
+        let outcome = self.tracks.finish((part_start, end), &self.stacks, &mut self.procs);
         self.worlds.finish(end, &mut self.world, &self.stacks);
         Summary {
             version: self.version,

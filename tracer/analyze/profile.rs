@@ -126,6 +126,8 @@ pub struct Builder {
     state: State,
     complete: bool,
     start: Option<i64>,
+    /// When the part of the trace began that is not broken.
+    since: Option<i64>,
     end: i64,
     gs: IdMap<Track>,
     stacks: Stacks,
@@ -143,6 +145,7 @@ impl Builder {
             state: kind.state(),
             complete: false,
             start: None,
+            since: None,
             end: 0,
             gs: IdMap::default(),
             stacks: Stacks::default(),
@@ -166,6 +169,7 @@ impl Builder {
             return;
         }
         self.start.get_or_insert(event.time);
+        self.since.get_or_insert(event.time);
         self.end = event.time;
         if let Some(Transition::G { id, from, to }) = event.transition() {
             self.moved(event, (id, from, to), tables);
@@ -183,7 +187,7 @@ impl Builder {
                 let waits = self.state == State::Waiting;
                 if !waits || wants(self.kind, &mut self.wanted, event, tables) {
                     let new = from == State::Undetermined;
-                    track.since = if self.complete && new { self.start.unwrap_or(event.time) } else { event.time };
+                    track.since = if self.complete && new { self.since.unwrap_or(event.time) } else { event.time };
                     let running = self.kind == ProfileKind::Running;
                     track.stack = if running { 0 } else { self.stacks.stack(event.stack(), tables).0 };
                 }
@@ -215,8 +219,13 @@ impl Builder {
         }
     }
 
-    /// Closes what is open.
-    pub fn finish(mut self) -> Profile {
+    /// The trace is broken behind the last event: what is open ends there, as at the end of a trace.
+    pub fn gap(&mut self) {
+        self.close();
+        self.since = None;
+    }
+
+    fn close(&mut self) {
         let mut live: Vec<(i64, Track)> = self.gs.drain().collect();
         live.sort_unstable_by_key(|(id, _)| *id);
         for (_, track) in live {
@@ -227,6 +236,11 @@ impl Builder {
                 add(&mut self.records, StackId(track.stack), elapsed(track.since, self.end));
             }
         }
+    }
+
+    /// Closes what is open.
+    pub fn finish(mut self) -> Profile {
+        self.close();
         let records = self.records.iter().zip(0..).filter(|((count, _), _)| *count > 0);
         Profile {
             kind: self.kind,

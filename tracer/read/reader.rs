@@ -202,6 +202,12 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// The event that [`Reader::next_event`] has given last: for who needs it beside the tables.
+    #[inline]
+    pub fn last_event(&self) -> &Event {
+        self.order.last()
+    }
+
     /// The next event, in the order in which they happened, is in `order`; `false` at the end.
     #[inline]
     fn step(&mut self) -> Result<bool, Error> {

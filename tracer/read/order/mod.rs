@@ -188,6 +188,12 @@ impl Order {
         &mut self.event
     }
 
+    /// The event that happened last.
+    #[inline]
+    pub fn last(&self) -> &Event {
+        &self.event
+    }
+
     /// The next of the events that happened with the last.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {

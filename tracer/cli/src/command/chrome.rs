@@ -267,8 +267,17 @@ impl<'w, W: Write> Chrome<'w, W> {
         self.put(&json!({"ph": "C", "name": "goroutines", "pid": WORLD, "ts": ts, "args": args}))
     }
 
-    /// Closes what is open.
-    pub fn finish(mut self) -> Result<(), Failure> {
+    /// The trace is broken behind the last event: what is open ends there.
+    pub fn gap(&mut self) -> Result<(), Failure> {
+        self.close()?;
+        self.names.gap();
+        self.stops.clear();
+        self.states.clear();
+        self.counts = [0; 4];
+        Ok(())
+    }
+
+    fn close(&mut self) -> io::Result<()> {
         let end = self.last;
         let mut slices: Vec<(i64, Slice)> = self.slices.drain().collect();
         slices.sort_by_key(|(p, _)| *p);
@@ -282,9 +291,15 @@ impl<'w, W: Write> Chrome<'w, W> {
                 self.slice((GOROUTINES, g), &name, begin, end, json!({"open": true}))?;
             }
         }
-        if let Some(begin) = self.gc {
+        if let Some(begin) = self.gc.take() {
             self.slice((WORLD, GC), "mark", begin, end, json!({"open": true}))?;
         }
+        Ok(())
+    }
+
+    /// Closes what is open, and the list.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.close()?;
         writeln!(self.to, "\n]}}")?;
         Ok(())
     }
