@@ -9,7 +9,7 @@ use super::procs::{Clocks, Meanwhile, ProcTracks};
 use super::sched::{Delay, Delays};
 use super::user::{OpenRegion, Users};
 use super::wait::{Collector, PlaceId, Waits, Who};
-use crate::read::hash::IdMap;
+use crate::read::slots::Slots;
 use crate::read::{Event, State, Tables};
 use crate::wire::Ev;
 
@@ -210,7 +210,7 @@ fn state_index(state: State) -> Option<usize> {
 /// What is known of the goroutines at one moment.
 #[derive(Debug)]
 pub(super) struct Tracks {
-    gs: IdMap<Track>,
+    gs: Slots<Track>,
     groups: Vec<Gathering>,
     /// The group of each name.
     group_of: Vec<u32>,
@@ -245,7 +245,7 @@ pub(super) struct Context<'a> {
 impl Tracks {
     pub fn new(stacks: &mut Stacks) -> Tracks {
         Tracks {
-            gs: IdMap::default(),
+            gs: Slots::default(),
             groups: Vec::new(),
             group_of: Vec::new(),
             waits: Collector::default(),
@@ -259,7 +259,7 @@ impl Tracks {
     }
 
     pub fn label(&mut self, g: i64, label: NameId) {
-        if let Some(track) = self.gs.get_mut(&g) {
+        if let Some(track) = self.gs.get_mut(g) {
             track.label = label;
         }
     }
@@ -268,7 +268,7 @@ impl Tracks {
     pub fn moved(&mut self, event: &Event, (id, from, to): (i64, State, State), context: &mut Context<'_>) {
         let now = event.time;
         let Context { stacks, procs, tables, .. } = context;
-        let Some(track) = self.gs.get_mut(&id) else {
+        let Some(track) = self.gs.get_mut(id) else {
             return self.meet(event, id, to, context);
         };
         if track.group == NOWHERE && tells_its_stack(event.kind) {
@@ -321,7 +321,7 @@ impl Tracks {
         track.exact = true;
         if to == State::NotExist {
             self.all.ended += 1;
-            if let Some(track) = self.gs.remove(&id) {
+            if let Some(track) = self.gs.remove(id) {
                 self.bury(track, now, false, false);
             }
         }
@@ -411,20 +411,20 @@ impl Tracks {
 
     /// A goroutine assists the GC from now on.
     pub fn assist_begins(&mut self, g: i64, begin: i64) {
-        if let Some(track) = self.gs.get_mut(&g) {
+        if let Some(track) = self.gs.get_mut(g) {
             track.rare.get_or_insert_default().assist.get_or_insert(begin);
         }
     }
 
     pub fn assist_ends(&mut self, g: i64, now: i64) {
-        let Some(track) = self.gs.get_mut(&g) else { return };
+        let Some(track) = self.gs.get_mut(g) else { return };
         if let Some(begin) = track.rare.as_mut().and_then(|rare| rare.assist.take()) {
             self.assisted(g, elapsed(begin, now), false);
         }
     }
 
     fn assisted(&mut self, g: i64, ns: u64, open: bool) {
-        let Some(track) = self.gs.get_mut(&g) else { return };
+        let Some(track) = self.gs.get_mut(g) else { return };
         if track.group == NOWHERE {
             Tracks::name(&mut self.groups, &mut self.group_of, track, NameId::default());
         }
@@ -433,7 +433,7 @@ impl Tracks {
 
     /// A region begins on a goroutine.
     pub fn region_begins(&mut self, event: &Event, context: &mut Context<'_>) {
-        let Some(track) = self.gs.get_mut(&event.g) else { return };
+        let Some(track) = self.gs.get_mut(event.g) else { return };
         let spent = track.spent_until(event.time);
         let open = self.users.region_begins(event, spent, context.stacks, context.tables);
         track.rare.get_or_insert_default().regions.push(open);
@@ -441,7 +441,7 @@ impl Tracks {
 
     /// A region ends on a goroutine.
     pub fn region_ends(&mut self, event: &Event, context: &mut Context<'_>) {
-        let Some(track) = self.gs.get_mut(&event.g) else { return };
+        let Some(track) = self.gs.get_mut(event.g) else { return };
         let spent = track.spent_until(event.time);
         let rare = track.rare.get_or_insert_default();
         match rare.regions.pop() {
@@ -479,14 +479,14 @@ impl Tracks {
     /// Closes what is open, of goroutines that are alive or lost.
     fn close(&mut self, end: i64, stacks: &Stacks, procs: &mut ProcTracks, alive: bool) {
         procs.runnable(end, 0);
-        let mut live: Vec<i64> = self.gs.keys().copied().collect();
+        let mut live: Vec<i64> = self.gs.iter().map(|(id, _)| id).collect();
         live.sort_unstable();
         for g in live {
-            let assist = self.gs.get_mut(&g).and_then(|track| track.rare.as_mut()?.assist.take());
+            let assist = self.gs.get_mut(g).and_then(|track| track.rare.as_mut()?.assist.take());
             if let Some(begin) = assist {
                 self.assisted(g, elapsed(begin, end), true);
             }
-            let Some(mut track) = self.gs.remove(&g) else { continue };
+            let Some(mut track) = self.gs.remove(g) else { continue };
             let name = self.groups.get(track.group as usize).map(|group| group.name);
             let who = Who { g, name, label: label_of(&track) };
             let (times, ns) = ((track.since, end), elapsed(track.since, end));

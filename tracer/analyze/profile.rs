@@ -9,7 +9,7 @@
 
 use super::elapsed;
 use super::intern::{IdCache, NOWHERE, StackId, Stacks};
-use crate::read::hash::IdMap;
+use crate::read::slots::Slots;
 use crate::read::{Event, State, Tables, Transition};
 use crate::wire::{Ev, reason};
 
@@ -129,7 +129,7 @@ pub struct Builder {
     /// When the part of the trace began that is not broken.
     since: Option<i64>,
     end: i64,
-    gs: IdMap<Track>,
+    gs: Slots<Track>,
     stacks: Stacks,
     /// By stack.
     records: Vec<(u64, u64)>,
@@ -147,7 +147,7 @@ impl Builder {
             start: None,
             since: None,
             end: 0,
-            gs: IdMap::default(),
+            gs: Slots::default(),
             stacks: Stacks::default(),
             records: Vec::new(),
             wanted: IdCache::default(),
@@ -178,10 +178,11 @@ impl Builder {
 
     #[inline]
     fn moved(&mut self, event: &Event, (id, from, to): (i64, State, State), tables: &Tables) {
-        let track = match self.gs.get_mut(&id) {
-            Some(track) => track,
-            None => self.gs.entry(id).or_insert(NEW),
+        let slot = match self.gs.find(id) {
+            Some(slot) => slot,
+            None => self.gs.insert(id, NEW),
         };
+        let Some(track) = self.gs.at(slot) else { return };
         if to == self.state {
             if track.stack == NOWHERE {
                 let waits = self.state == State::Waiting;
@@ -213,7 +214,7 @@ impl Builder {
                 if let Some((stack, ns)) = track.held_back {
                     add(&mut self.records, stack, ns);
                 }
-                self.gs.remove(&id);
+                self.gs.remove(id);
             }
             _ => {}
         }
@@ -226,7 +227,8 @@ impl Builder {
     }
 
     fn close(&mut self) {
-        let mut live: Vec<(i64, Track)> = self.gs.drain().collect();
+        let gs = std::mem::take(&mut self.gs);
+        let mut live: Vec<(i64, Track)> = gs.iter().map(|(id, track)| (id, *track)).collect();
         live.sort_unstable_by_key(|(id, _)| *id);
         for (_, track) in live {
             if let Some((stack, ns)) = track.held_back {
