@@ -119,6 +119,40 @@ struct Track {
 
 const NEW: Track = Track { since: 0, stack: NOWHERE, ran: false, held_back: None };
 
+/// Whose state an event changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Nobody,
+    /// That of the goroutine that is its first argument.
+    Named,
+    /// That of the goroutine that it happens on.
+    Own,
+    /// [`Event::transition`] tells.
+    Told,
+}
+
+/// For each number of an event, whose state it changes, and to which.
+static MOVES: [(Whose, State); 256] = {
+    let mut moves = [(Whose::Nobody, State::Undetermined); 256];
+    moves[Ev::GoCreate as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoCreateBlocked as usize] = (Whose::Named, State::Waiting);
+    moves[Ev::GoCreateSyscall as usize] = (Whose::Named, State::Syscall);
+    moves[Ev::GoStart as usize] = (Whose::Named, State::Running);
+    moves[Ev::GoDestroy as usize] = (Whose::Own, State::NotExist);
+    moves[Ev::GoDestroySyscall as usize] = (Whose::Own, State::NotExist);
+    moves[Ev::GoStop as usize] = (Whose::Own, State::Runnable);
+    moves[Ev::GoBlock as usize] = (Whose::Own, State::Waiting);
+    moves[Ev::GoUnblock as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoSwitch as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoSwitchDestroy as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoSyscallBegin as usize] = (Whose::Own, State::Syscall);
+    moves[Ev::GoSyscallEnd as usize] = (Whose::Own, State::Running);
+    moves[Ev::GoSyscallEndBlocked as usize] = (Whose::Own, State::Runnable);
+    moves[Ev::GoStatus as usize] = (Whose::Told, State::Undetermined);
+    moves[Ev::GoStatusStack as usize] = (Whose::Told, State::Undetermined);
+    moves
+};
+
 /// Collects a profile from the events of a trace.
 #[derive(Debug)]
 pub struct Builder {
@@ -171,13 +205,22 @@ impl Builder {
         self.start.get_or_insert(event.time);
         self.since.get_or_insert(event.time);
         self.end = event.time;
-        if let Some(Transition::G { id, from, to }) = event.transition() {
-            self.moved(event, (id, from, to), tables);
+        // The kinds of events come in no order that a processor could foresee: so a look into a table, and few branches.
+        let (whose, to) = MOVES[event.kind as usize];
+        match whose {
+            Whose::Nobody => {}
+            Whose::Named => self.moved(event, (event.args[0] as i64, false, to), tables),
+            Whose::Own => self.moved(event, (event.g, false, to), tables),
+            Whose::Told => {
+                if let Some(Transition::G { id, from, to }) = event.transition() {
+                    self.moved(event, (id, from == State::Undetermined, to), tables);
+                }
+            }
         }
     }
 
     #[inline]
-    fn moved(&mut self, event: &Event, (id, from, to): (i64, State, State), tables: &Tables) {
+    fn moved(&mut self, event: &Event, (id, new, to): (i64, bool, State), tables: &Tables) {
         let slot = match self.gs.find(id) {
             Some(slot) => slot,
             None => self.gs.insert(id, NEW),
@@ -187,7 +230,6 @@ impl Builder {
             if track.stack == NOWHERE {
                 let waits = self.state == State::Waiting;
                 if !waits || wants(self.kind, &mut self.wanted, event, tables) {
-                    let new = from == State::Undetermined;
                     track.since = if self.complete && new { self.since.unwrap_or(event.time) } else { event.time };
                     let running = self.kind == ProfileKind::Running;
                     track.stack = if running { 0 } else { self.stacks.stack(event.stack(), tables).0 };
@@ -280,4 +322,28 @@ fn add(records: &mut Vec<(u64, u64)>, stack: StackId, ns: u64) {
     let (count, total) = &mut records[at];
     *count += 1;
     *total = total.saturating_add(ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::Prior;
+    use crate::wire::SPECS;
+
+    #[test]
+    fn the_table_says_what_events_say() {
+        for spec in SPECS.iter().filter(|spec| spec.timed) {
+            let (time, kind, prior) = (0, spec.ev, Prior::Implied);
+            let event = Event { time, file_time: 0, m: 1, p: 2, g: 3, kind, prior, args: [4, 0, 0, 0], offset: 0 };
+            let (whose, to) = MOVES[kind as usize];
+            match (event.transition(), whose) {
+                (Some(Transition::G { .. }), Whose::Told) => {}
+                (Some(Transition::G { id, to: told, .. }), _) => {
+                    let named = if whose == Whose::Named { 4 } else { 3 };
+                    assert_eq!((id, told), (named, to), "{}", spec.name);
+                }
+                (_, whose) => assert_eq!(whose, Whose::Nobody, "{}", spec.name),
+            }
+        }
+    }
 }
