@@ -12,6 +12,11 @@
 //! in a blocking call. What began before the trace counts from the trace's first event; what is open at its end counts
 //! to the last. Waits that the runtime's own goroutines do for a living ([`is_duty`]) count for their reason, but are
 //! not listed by place or among the longest.
+//!
+//! Where a trace is broken and goes on ([`Salvage`](crate::read::salvage::Salvage)), an analysis is told of the gap: it
+//! closes what is open, and takes what follows as a trace of its own, because nobody knows what happened in between.
+
+#![forbid(unsafe_code)]
 
 mod goroutine;
 mod histogram;

@@ -2,8 +2,8 @@
 //!
 //! Of the kinds that `go tool trace -pprof=` has (net, sync, syscall, sched), counts and totals are the same as Go's. That
 //! tool leaves out what it is not sure of: waits that were open when the trace began or ended, and of each goroutine all
-//! that came before it first ran, such as the wait of a new goroutine for its first turn. [`Builder::complete`] counts all
-//! of it.
+//! that came before it first ran, such as the wait of a new goroutine for its first turn. [`Builder::complete`] counts
+//! these, too, but for waits from before the trace if a reason matters, as no event tells it.
 //!
 //! Memory: 40 bytes for each live goroutine, and the distinct stacks.
 

@@ -40,7 +40,7 @@ fn analyze(trace: &Trace, progress: bool) -> Result<(Summary, End), Failure> {
     Ok((builder.finish(), end))
 }
 
-/// Writes into a buffer of text, in which nothing can fail.
+/// How printing ends.
 pub(crate) type Print = io::Result<()>;
 
 /// A goroutine or function of the runtime's own, which is left out unless it is asked for.
