@@ -27,7 +27,8 @@ pub struct Event {
     /// What happened.
     ///
     /// Of the structural events there are `CpuSample` (its arguments: the stack) and `Sync`: the first event of each
-    /// generation, and the last of the trace (its arguments: its number, from 1, and 1 if a generation begins).
+    /// generation, and the last of the trace (its arguments: its number, from 1; 1 if a generation begins; that
+    /// one's number).
     pub kind: Ev,
     /// What was known of the G or P that a status, or a theft, is about.
     pub prior: Prior,

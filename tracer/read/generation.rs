@@ -230,7 +230,11 @@ impl Loading {
             Content::Stacks => self.tables.add_stacks(data, batch.start, self.base),
             Content::Samples => self.add_samples(data, batch.start),
             Content::Sync => self.add_sync(batch, data, version),
-            Content::Experiment | Content::End => Ok(()),
+            Content::Experiment => {
+                self.tables.add_experiment(batch.experiment, batch.m, data);
+                Ok(())
+            }
+            Content::End => Ok(()),
         }
     }
 

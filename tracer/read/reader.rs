@@ -186,25 +186,24 @@ impl<R: Read> Reader<R> {
         self.order.sizes()
     }
 
-    /// The next event in its place, which costs less than a copy; `None` is the end. After an error there is nothing more.
+    /// Goes on to the next event, which [`Reader::event`] then is. `false` is the end; after an error there is nothing more.
+    ///
+    /// This costs less than the iterator, which copies each event.
     #[inline]
-    pub fn next_event(&mut self) -> Result<Option<&Event>, Error> {
+    pub fn advance(&mut self) -> Result<bool, Error> {
         if self.done {
-            return Ok(None);
+            return Ok(false);
         }
-        match self.step() {
-            Ok(true) => Ok(Some(self.order.event())),
-            Ok(false) => Ok(None),
-            Err(error) => {
-                self.done = true;
-                Err(error)
-            }
+        let result = self.step();
+        if result.is_err() {
+            self.done = true;
         }
+        result
     }
 
-    /// The event that [`Reader::next_event`] has given last: for who needs it beside the tables.
+    /// The event that [`Reader::advance`] or the iterator has come to.
     #[inline]
-    pub fn last_event(&self) -> &Event {
+    pub fn event(&self) -> &Event {
         self.order.last()
     }
 
@@ -331,7 +330,8 @@ impl<R: Read> Reader<R> {
     fn sync(&mut self, time: i64, begins: bool) -> Result<bool, Error> {
         self.syncs += 1;
         let offset = self.source.base() + if self.done { self.source.bytes().len() as u64 } else { 0 };
-        let args = [self.syncs, u64::from(begins), 0, 0];
+        let number = if begins { self.generation.info.number } else { 0 };
+        let args = [self.syncs, u64::from(begins), number, 0];
         let prior = Prior::Implied;
         self.give_other(Event { time, file_time: time, m: NONE, p: NONE, g: NONE, kind: Ev::Sync, prior, args, offset })
     }
@@ -378,7 +378,11 @@ impl<R: Read> Iterator for Reader<R> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_event().map(|event| event.copied()).transpose()
+        match self.advance() {
+            Ok(true) => Some(Ok(*self.event())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 

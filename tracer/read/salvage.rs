@@ -203,15 +203,15 @@ impl<R: Read> Salvage<R> {
         mut each: impl FnMut(Option<&Event>, &Info, &Arc<Tables>) -> Result<(), E>,
     ) -> Result<(), E> {
         while !self.ended {
-            match self.reader.next_event() {
-                Ok(Some(event)) if event.kind != Ev::Sync => {
+            match self.reader.advance() {
+                Ok(true) if self.reader.event().kind != Ev::Sync => {
                     if let Some((_, events)) = &mut self.current {
                         *events += 1;
                     }
-                    each(Some(self.reader.last_event()), self.reader.generation(), self.reader.tables())?;
+                    each(Some(self.reader.event()), self.reader.generation(), self.reader.tables())?;
                 }
-                Ok(Some(&sync)) => {
-                    if let Some(sync) = self.event(sync) {
+                Ok(true) => {
+                    if let Some(sync) = self.event(*self.reader.event()) {
                         each(Some(&sync), self.reader.generation(), self.reader.tables())?;
                     }
                 }
@@ -219,7 +219,7 @@ impl<R: Read> Salvage<R> {
                     self.damage(error);
                     each(None, self.reader.generation(), self.reader.tables())?;
                 }
-                Ok(None) => self.end(),
+                Ok(false) => self.end(),
             }
         }
         self.report.file_bytes = self.reader.bytes_read();

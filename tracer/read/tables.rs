@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 
+use super::alloc_free::ExperimentBatch;
 use super::error::{Broken, Resource};
 use super::hash::IdMap;
 use super::idtable::IdTable;
@@ -87,6 +88,7 @@ pub struct Tables {
     /// The same, if it is a whole number and not too large; otherwise 0.
     whole_ns_per_unit: u64,
     pub(crate) snapshot: Option<ClockSnapshot>,
+    experiments: Vec<ExperimentBatch>,
 }
 
 /// Units of the trace clock to nanoseconds, to the bit as Go computes it on amd64.
@@ -183,6 +185,16 @@ impl Tables {
     /// What the clocks said, once in this generation (since Go 1.25).
     pub fn clock_snapshot(&self) -> Option<ClockSnapshot> {
         self.snapshot
+    }
+
+    /// The batches of experiments, as they stand in the file; [`AllocFree`](super::alloc_free::AllocFree) understands those
+    /// of one.
+    pub fn experiment_batches(&self) -> &[ExperimentBatch] {
+        &self.experiments
+    }
+
+    pub(crate) fn add_experiment(&mut self, experiment: u8, m: i64, data: &[u8]) {
+        self.experiments.push(ExperimentBatch { experiment, m, data: data.to_vec() });
     }
 
     /// The extension records, in the order of their entries; a broken entry ends with `Err`.

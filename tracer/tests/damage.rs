@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::*;
 use std::sync::Arc;
+
+use common::*;
 use tracer::analyze::profile::{self, ProfileKind};
 use tracer::analyze::{self, Names, mmu};
-
 use tracer::read::salvage::Salvage;
 use tracer::read::{Error, Event, Info, Reader, Rule, Tables, validate};
 use tracer::wire::{Ev, HEADER};

@@ -21,9 +21,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use counting::peak;
+use tracer::read::alloc_free::AllocFree;
 use tracer::read::print::Printer;
 use tracer::read::{Error, Reader, Rule};
 use tracer::text::{self, TextReader, Widths};
+use tracer::wire::Ev;
 
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
@@ -218,4 +220,33 @@ fn gos_fuzz_inputs_do_no_harm() {
     }
     assert!(inputs > 0, "there were no inputs");
     println!("{inputs} inputs of Go's fuzzer do no harm");
+}
+
+/// In Go's traces of the experiment every object has a place in memory, and every type that is named is told.
+#[test]
+#[ignore = "needs a directory of traces"]
+fn gos_heap_is_understood() {
+    let (mut objects, mut typed, mut files) = (0u64, 0u64, 0);
+    for path in files_below(&var("GORT_GO_TRACES")) {
+        let Ok(mut reader) = File::open(&path).map_err(Error::from).and_then(Reader::new) else { continue };
+        let (mut heap, before) = (AllocFree::default(), objects);
+        while reader.advance().unwrap_or(false) {
+            let event = reader.event();
+            match event.kind {
+                Ev::Sync => heap.update(reader.tables()),
+                Ev::HeapObject | Ev::HeapObjectAlloc => {
+                    objects += 1;
+                    assert!(heap.address(event).is_some(), "{}: no place for {event:?}", path.display());
+                    let named = event.args[1] != 0;
+                    typed += u64::from(named);
+                    assert_eq!(heap.type_of(event).is_some(), named, "{}: {event:?}", path.display());
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(heap.malformed(), 0, "{}", path.display());
+        files += u32::from(objects > before);
+    }
+    assert!(files > 0 && typed > 0, "{files} traces of the experiment, {objects} objects");
+    println!("{files} traces tell of {objects} objects, of {typed} with their types");
 }

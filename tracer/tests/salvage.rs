@@ -269,10 +269,10 @@ fn damage_of_all_kinds() {
 #[test]
 #[ignore = "takes minutes"]
 fn damage_of_a_large_file() {
-    let whole = busy(16, 220_000, 5);
+    let whole = busy(16, 350_000, 5);
     assert!(whole.len() > 20 << 20, "{} bytes", whole.len());
     stand(&whole, 4 << 10, 200, 6);
-    stand(&busy(16, 22_000, 7), 4 << 10, 10_000, 8);
+    stand(&busy(16, 35_000, 7), 4 << 10, 10_000, 8);
 }
 
 #[test]

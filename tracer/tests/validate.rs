@@ -53,7 +53,7 @@ fn an_event_is_missing() {
     assert_eq!(without(Ev::GoStart, 0), (Check::Context, Resource::M(1)));
     assert_eq!(without(Ev::ProcStop, 0), (Check::Context, Resource::M(1)));
     assert_eq!(without(Ev::ProcSteal, 0), (Check::Context, Resource::M(0)));
-    assert_eq!(without(Ev::GoSyscallBegin, 0), (Check::GState, Resource::G(100)));
+    assert_eq!(without(Ev::GoSyscallBegin, 0), (Check::Steal, Resource::P(0)));
     // In the second generation: P 1, P 0, G 100, G 7.
     assert_eq!(without(Ev::ProcStatus, 2), (Check::PCensus, Resource::P(1)));
     assert_eq!(without(Ev::ProcStatus, 3), (Check::PCensus, Resource::P(0)));
@@ -165,4 +165,82 @@ fn findings_are_counted_beyond_what_is_kept() {
     let (findings, _) = validate(&mut Reader::new(&trace[..]).expect("the header is good"));
     assert_eq!(findings.total, 1_000);
     assert!(findings.first.len() < 100);
+}
+
+/// Everything that is found in a trace, by its check.
+fn found(trace: &[u8]) -> Vec<(Check, Resource)> {
+    let mut reader = Reader::new(trace).expect("the header is good");
+    let (findings, error) = validate(&mut reader);
+    assert!(error.is_none(), "{}", error.unwrap());
+    findings.first.iter().map(|finding| (finding.check, finding.resource)).collect()
+}
+
+#[test]
+fn a_goroutine_runs_without_a_p() {
+    let trace = Trace::new().generation(1, |g| {
+        g.running(0).ev(Ev::ProcStop, &[]).ev(Ev::ProcStart, &[0, 1]).ev(Ev::GoStop, &[1, 1]).done();
+    });
+    assert_eq!(found(&trace.0), [(Check::Running, Resource::G(100))]);
+    let mut events = good();
+    let at = place(&events, Ev::GoStart, 0);
+    events[at].p = -1;
+    assert!(opinion(&events).first.iter().any(|finding| finding.check == Check::Running));
+    let mut events = good();
+    // P 1 is taken from M 1, which runs G 7, instead of given up after it has blocked.
+    let (at, stop) = (place(&events, Ev::GoBlock, 0), place(&events, Ev::ProcStop, 0));
+    let theft = Event { kind: Ev::ProcSteal, m: 2, p: -1, g: 100, args: [1, 1, 1, 0], ..events[stop] };
+    events.insert(at, theft);
+    assert!(opinion(&events).first.iter().any(|finding| finding.check == Check::Steal), "{:?}", opinion(&events));
+}
+
+#[test]
+fn ranges_that_do_not_fit() {
+    for (begin, end) in
+        [(Ev::GcSweepBegin, Ev::GcSweepEnd), (Ev::GcMarkAssistBegin, Ev::GcMarkAssistEnd), (Ev::StwBegin, Ev::StwEnd)]
+    {
+        // The first event is missing, or is there twice.
+        let (check, _) = spoil(|events| _ = events.remove(place(events, begin, 0)));
+        assert_eq!(check, Check::Range, "{}", begin.name());
+        for kind in [begin, end] {
+            let (check, _) = spoil(|events| {
+                let at = place(events, kind, 0);
+                events.insert(at, events[at]);
+            });
+            assert_eq!(check, Check::Range, "{}", kind.name());
+        }
+    }
+    let (check, resource) = spoil(|events| _ = events.remove(place(events, Ev::GcEnd, 0)));
+    assert_eq!((check, resource), (Check::RangeCensus, Resource::Trace));
+    let (check, resource) = spoil(|events| _ = events.remove(place(events, Ev::GcSweepEnd, 0)));
+    assert_eq!((check, resource), (Check::RangeCensus, Resource::P(1)));
+}
+
+#[test]
+fn generations_and_clocks_go_on() {
+    let clock = |g: &mut Gen, snapshot: Vec<u8>| {
+        g.sync[0] = [vec![Ev::Sync as u8], frequency(1_000_000_000), snapshot].concat();
+    };
+    let at = |mono: u64| event(Ev::ClockSnapshot, &[5, mono, 1_700_000_000, 9]);
+    let good = Trace::new().generation(1, |g| clock(g, at(100))).generation(2, |g| clock(g, at(200)));
+    assert_eq!(found(&good.0), []);
+    let back = good.generation(3, |g| clock(g, at(199)));
+    assert_eq!(found(&back.0), [(Check::Clocks, Resource::Generation(3))]);
+    let gap = back.generation(5, |g| clock(g, at(300)));
+    assert_eq!(found(&gap.0)[1..], [(Check::Numbers, Resource::Generation(5))]);
+}
+
+#[test]
+fn the_end_of_a_callback_that_had_a_p() {
+    let trace = Trace::new().generation(1, |g| {
+        g.m(0)
+            .ev(Ev::ProcStatus, &[0, P_IDLE])
+            .ev(Ev::GoCreateSyscall, &[5])
+            .ev(Ev::ProcStart, &[0, 1])
+            .ev(Ev::GoSyscallEndBlocked, &[])
+            .ev(Ev::GoStart, &[5, 1])
+            .ev(Ev::GoSyscallBegin, &[2, 0])
+            .ev(Ev::GoDestroySyscall, &[])
+            .done();
+    });
+    assert_eq!(found(&trace.0), []);
 }

@@ -83,7 +83,8 @@ fn read(file: &str) -> Result<(), String> {
     let start = Instant::now();
     let (mut events, mut sum) = (0u64, 0u64);
     let mut reader = Reader::new(File::open(file).map_err(|e| why(&e))?).map_err(|e| why(&e))?;
-    while let Some(event) = reader.next_event().map_err(|e| why(&e))? {
+    while reader.advance().map_err(|e| why(&e))? {
+        let event = reader.event();
         events += 1;
         sum = sum.wrapping_add(event.time as u64 ^ go_number(event.category()));
     }

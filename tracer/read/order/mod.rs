@@ -188,7 +188,7 @@ impl Order {
         &mut self.event
     }
 
-    /// The event that happened last.
+    /// The same to look at.
     #[inline]
     pub fn last(&self) -> &Event {
         &self.event

@@ -1,0 +1,144 @@
+//! What is done with every input of a fuzzer, and what must hold then, whatever the input is.
+//!
+//! `cargo +nightly fuzz run reader` (or `text`, `analyses`) grows inputs for these; `tracer/tests/fuzz.rs` runs them on
+//! stable, over inputs that it makes from the tests' own traces. An input that shows an error goes into `regressions/`.
+
+use std::io::Read;
+
+use tracer::analyze;
+use tracer::read::alloc_free::AllocFree;
+use tracer::read::print::Printer;
+use tracer::read::salvage::{Salvage, Salvaged};
+use tracer::read::{Error, Event, NONE, Reader, Rule, validate};
+use tracer::text::{self, Widths};
+use tracer::wire::Ev;
+
+/// What a reader says of an input.
+fn read(from: impl Read) -> (Vec<Event>, Option<Error>) {
+    let mut reader = match Reader::new(from) {
+        Ok(reader) => reader,
+        Err(error) => return (Vec::new(), Some(error)),
+    };
+    let mut events = Vec::new();
+    loop {
+        match reader.advance() {
+            Ok(true) => events.push(*reader.event()),
+            Ok(false) => break,
+            Err(error) => return (events, Some(error)),
+        }
+    }
+    assert!(reader.next().is_none(), "nothing follows the end");
+    (events, None)
+}
+
+/// Gives a few bytes at a time.
+struct Drip<'a>(&'a [u8], usize);
+
+impl Read for Drip<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.1 = self.1 % 7 + 1;
+        let n = self.0.len().min(self.1).min(buf.len());
+        buf[..n].copy_from_slice(&self.0[..n]);
+        self.0 = &self.0[n..];
+        Ok(n)
+    }
+}
+
+/// The reader, salvage and the second opinion.
+pub fn reader(data: &[u8]) {
+    let (events, error) = read(data);
+    // The same in any pieces, and so the same each time.
+    let (dripped, other) = read(Drip(data, 0));
+    assert_eq!(events, dripped);
+    assert_eq!(error.as_ref().map(Error::to_string), other.as_ref().map(Error::to_string));
+    for pair in events.windows(2) {
+        // The end of time is the end of order.
+        assert!(pair[0].time < pair[1].time || pair[0].time == i64::MAX, "{pair:?}");
+    }
+    for event in &events {
+        assert!(event.offset <= data.len() as u64, "{event:?}");
+    }
+    if let Some(broken) = error.as_ref().and_then(Error::broken) {
+        assert!(broken.offset <= data.len() as u64, "{broken}");
+        assert!(broken.to_string().contains(broken.rule.name()));
+    }
+    salvaged(data, &events, error.as_ref());
+    if let Ok(mut reader) = Reader::new(data) {
+        let (findings, _) = validate::validate(&mut reader);
+        assert!(findings.total >= findings.first.len() as u64);
+        findings.first.iter().for_each(|finding| assert!(!finding.to_string().is_empty()));
+    }
+}
+
+/// Salvage tells what the reader does, and then goes on.
+fn salvaged(data: &[u8], events: &[Event], error: Option<&Error>) {
+    let mut salvage = match Salvage::new(data) {
+        Ok(salvage) => salvage,
+        Err(_) => return assert!(error.is_some() && events.is_empty()),
+    };
+    let (mut told, mut gaps) = (Vec::new(), 0u64);
+    for next in &mut salvage {
+        match next {
+            Salvaged::Event(event) => told.push(event),
+            Salvaged::Gap => gaps += 1,
+        }
+    }
+    let report = salvage.finish();
+    assert_eq!(report.damages, gaps);
+    assert_eq!(report.events + report.events_of_broken, told.len() as u64);
+    assert!(report.bytes <= report.file_bytes && report.file_bytes <= data.len() as u64);
+    assert!(!report.to_string().is_empty());
+    let tolerated = [Rule::TaskConflict, Rule::RegionNesting];
+    match error.and_then(Error::broken) {
+        None => assert!(told == events && gaps == 0, "{report}"),
+        Some(broken) if tolerated.contains(&broken.rule) => assert!(report.warnings > 0, "{report}"),
+        Some(broken) => {
+            // The reader ends with a Sync where Go's does; salvage knows better.
+            let last = events.last().filter(|event| event.kind == Ev::Sync && event.args[1] == 0);
+            let events = &events[..events.len() - usize::from(last.is_some())];
+            assert!(told.starts_with(events) && gaps > 0, "{report}");
+            assert_eq!(report.first_bad(), Some(broken));
+        }
+    }
+}
+
+/// Both directions of the text form, from the input as a trace and as a text.
+pub fn text(data: &[u8]) {
+    let mut lines = Vec::new();
+    let whole = text::to_text(data, &mut lines, Widths::Keep);
+    if !lines.is_empty() {
+        let mut again = Vec::new();
+        text::to_trace(&lines[..], &mut again).expect("what we write we read");
+        assert!(data.starts_with(&again) && (whole.is_err() || again.len() == data.len()));
+    }
+    let mut trace = Vec::new();
+    if text::to_trace(data, &mut trace).is_ok() {
+        let (mut lines, mut again) = (Vec::new(), Vec::new());
+        text::to_text(&trace[..], &mut lines, Widths::Keep).expect("what we write we read");
+        text::to_trace(&lines[..], &mut again).expect("what we write we read");
+        assert_eq!(trace, again);
+        reader(&trace);
+    }
+}
+
+/// Whatever looks at events.
+pub fn analyses(data: &[u8]) {
+    if let Ok(mut reader) = Reader::new(data) {
+        let (summary, _) = analyze::summarize(&mut reader);
+        assert!(!summary.to_string().is_empty());
+    }
+    let Ok(mut reader) = Reader::new(data) else { return };
+    let (mut printer, mut heap, mut line) = (Printer::default(), AllocFree::default(), Vec::new());
+    while reader.advance().unwrap_or(false) {
+        let (event, tables) = (reader.event(), reader.tables());
+        line.clear();
+        printer.print(event, tables, &mut line);
+        assert!(line.starts_with(b"M=") && line.ends_with(b"\n"));
+        if event.kind == Ev::Sync {
+            heap.update(tables);
+            assert!(event.m == NONE && tables.ext_records().count() < data.len());
+        }
+        let _ = (heap.address(event), heap.bytes(event), heap.type_of(event), event.transition(), event.text(tables));
+        assert!(tables.stack(event.stack()).len() <= tracer::wire::MAX_FRAMES);
+    }
+}
