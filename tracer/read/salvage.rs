@@ -197,7 +197,7 @@ impl<R: Read> Salvage<R> {
     }
 
     /// Gives everything up to the end to `each`, with what the reader says of its generation: events in their place, which
-    /// costs less than a copy of each, and nothing for a gap. Ends early with an error of `each`.
+    /// costs less than a copy of each, and nothing for a gap behind which the trace goes on. Ends early with an error of `each`.
     pub fn each<E>(
         &mut self,
         mut each: impl FnMut(Option<&Event>, &Info, &Arc<Tables>) -> Result<(), E>,
@@ -217,7 +217,9 @@ impl<R: Read> Salvage<R> {
                 }
                 Err(error) => {
                     self.damage(error);
-                    each(None, self.reader.generation(), self.reader.tables())?;
+                    if !self.ended {
+                        each(None, self.reader.generation(), self.reader.tables())?;
+                    }
                 }
                 Ok(false) => self.end(),
             }

@@ -147,6 +147,9 @@ fn a_damaged_trace_is_shown_up_to_the_damage() {
         assert!(err(&output).contains("damaged: byte "), "{command:?}: {}", err(&output));
         assert!(!output.stdout.is_empty(), "{command:?}");
     }
+    // Who was alive at the cut is so at the end of what there is.
+    let cut = json(&gort(&["stat", "--json", &traces.path("cut")]));
+    assert!(cut["goroutines"]["alive"].as_u64().is_some_and(|alive| alive > 0), "{cut}");
     let check = gort(&["check", "--json", &traces.path("cut"), &traces.path("rich")]);
     assert_eq!(code(&check), 1);
     let reports = json(&check);
