@@ -249,11 +249,14 @@ fn results_use_locals() {
     }
     traced("results", || {
         let (tx, rx) = unbounded();
+        let (dropped, handle_is_dropped) = unbounded::<()>();
         drop(rt::go(move || {
             NUMBER.set(1);
-            rt::yield_now();
+            // Otherwise the result may be there first, and whoever drops the handle drops it.
+            assert!(handle_is_dropped.recv().is_err());
             Result(tx)
         }));
+        drop(dropped);
         assert_eq!(rx.iter().collect::<Vec<_>>(), [1, 2]);
     });
 }

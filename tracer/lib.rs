@@ -1,6 +1,8 @@
 //! The Go execution trace, format v2 (go 1.26): recording, reading and checking.
 #![warn(missing_docs)]
 
+#[cfg(feature = "read")]
+pub mod analyze;
 pub mod atomic;
 pub mod barrier;
 pub mod clock;

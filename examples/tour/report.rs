@@ -4,8 +4,8 @@ use super::Failure;
 use std::fs::File;
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
+use tracer::analyze::{Group, Site, Spent, Summary, is_library, summarize};
 use tracer::read::Reader;
-use tracer::read::summary::{Group, Site, Summary, is_library, summarize};
 use tracer::wire::{Ev, reason};
 
 /// Cells of a full bar.
@@ -129,7 +129,8 @@ fn headline(paint: &Paint, summary: &Summary, trace: &str) {
 
 /// A bar of the shares of a goroutine's time. What is not nothing has a cell.
 fn bar(paint: &Paint, group: &Group) -> String {
-    let spent = [group.running, group.runnable, group.blocked, group.syscall];
+    let Spent { running, runnable, blocked, syscall } = group.spent();
+    let spent = [running, runnable, blocked, syscall];
     let all = spent.iter().sum::<u128>().max(1);
     let mut cells = spent.map(|ns| ((ns * BAR as u128 + all / 2) / all) as usize);
     for (cell, ns) in cells.iter_mut().zip(spent) {
@@ -152,8 +153,9 @@ fn spent(paint: &Paint, summary: &Summary) {
     });
     println!("  {:<9} {:>5} {:BAR$} {}", "", "", "", heads.collect::<Vec<_>>().join(" "));
     for group in summary.goroutines.groups.iter().filter(|group| !is_library(&group.name)) {
+        let spent = group.spent();
         let [running, runnable, blocked, calls] =
-            [group.running, group.runnable, group.blocked, group.syscall].map(time);
+            [spent.running, spent.runnable, spent.blocked, spent.syscall].map(time);
         println!(
             "  {:<9} {:>5} {} {running:>10} {runnable:>10} {blocked:>10} {calls:>10}",
             short(&group.name),
@@ -194,7 +196,8 @@ fn waits(paint: &Paint, summary: &Summary) {
 
 fn scheduler(paint: &Paint, summary: &Summary) {
     paint.title("what the scheduler did");
-    let latency = &summary.latency;
+    let latency = &summary.latency.all;
+    let calls = summary.syscalls();
     let [p50, p99] = [0.5, 0.99].map(|q| time(latency.quantile(q).into()));
     let row = |what: &str, count: u64, more: String| println!("  {what:<15} {:>8}  {more}", number(count));
     row(
@@ -212,8 +215,8 @@ fn scheduler(paint: &Paint, summary: &Summary) {
     row("hand-offs", summary.ext.handed_off(), format!("of a P whose M could not use it: {}", causes.join(", ")));
     row(
         "blocking calls",
-        summary.syscalls.count,
-        format!("{} in all, longest {}", time(summary.syscalls.total), time(summary.syscalls.max.into())),
+        calls.count(),
+        format!("{} in all, longest {}", time(calls.total()), time(calls.max().into())),
     );
 }
 

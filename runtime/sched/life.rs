@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use tracer::record::Guard;
 
 use crate::coro;
 use crate::prim::current;
@@ -34,16 +35,28 @@ pub(crate) fn main(g: &'static G) {
     if let Some(block) = block {
         m.must_p().put_block(block);
     }
-    let guard = m.slot.acquire_if_on();
-    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
-        emit::go_destroy(&mut w, m);
+    if m.slot.is_on() {
+        end_traced(m, g);
+    } else {
+        g.state.destroy();
     }
-    g.state.destroy();
-    drop(guard);
     m.set_current(None);
     m.after.set(Some(After::Destroy(g)));
     // The M stays inside: it is the scheduler's turn.
     std::mem::forget(inside);
+}
+
+/// Running -> Dead, with its event. Apart, as [`start_traced`] is.
+#[inline(never)]
+fn end_traced(m: &'static M, g: &'static G) {
+    let guard = m.slot.acquire_if_on();
+    if let Some(mut w) = guard.as_ref().and_then(Guard::writer) {
+        emit::go_destroy(&mut w, m);
+    }
+    g.state.destroy();
+    if let Some(guard) = &guard {
+        m.stopped.set(guard.moment());
+    }
 }
 
 /// Goroutines that were to run for the first time when no stack could be had, by the class of stack they want.
@@ -80,11 +93,8 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
     if fresh {
         m.begin_slice();
     }
-    if let Some(guard) = m.slot.acquire_if_on() {
-        g.state.start();
-        if let Some(mut w) = guard.writer() {
-            emit::go_start(&mut w, m, g);
-        }
+    if m.slot.is_on() {
+        start_traced(m, g);
     } else {
         g.state.start();
     }
@@ -96,6 +106,19 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
     current::set(0);
     let after = m.after.take().expect("a goroutine that switches says why");
     afterwards(m, after);
+}
+
+/// Runnable -> Running, with its event. Apart, since what it needs of registers would be paid for without a trace, too.
+#[inline(never)]
+fn start_traced(m: &'static M, g: &'static G) {
+    let guard = m.slot.acquire_if_on();
+    g.state.start();
+    if let Some(guard) = &guard
+        && let Some(mut w) = guard.writer()
+    {
+        guard.go_on(m.stopped.take()); // M4
+        emit::go_start(&mut w, m, g);
+    }
 }
 
 /// What is left to do when a goroutine has switched back. By now `m` may have no P ([`After::NoP`]).
@@ -123,7 +146,10 @@ pub(crate) fn afterwards(m: &'static M, after: After) {
         }
         After::Preempt(g) => queue::submit_global(g),
         After::Destroy(g) => bury(m, g),
-        After::NoP(g) => outside::queue_up(m, g),
+        After::NoP(g) => {
+            m.stopped.take(); // M4
+            outside::queue_up(m, g);
+        }
     }
 }
 

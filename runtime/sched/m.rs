@@ -2,12 +2,15 @@
 //!
 //! - M1: an M is never freed and its thread never ends: an idle one sleeps. At most `max_threads` are made.
 //! - M2: `p` and `current` belong to the M while inside and to its visitor in VISITED (see [`crate::sched::border`]).
+//! - M4: in a trace a goroutine that comes from the P's own queue starts at the time when the one before it stopped, to the tick after it:
+//!   between the two lies only the switch, and reading the clock would cost as much as that. `stopped` is that time; whoever does anything
+//!   else between the two takes it away. What may wait in the queue was put there by this M, before, or moved there by it.
 //! - M3: an M that sleeps is woken with a P in `next_p`, by whoever took it off the idle list.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use tracer::record::{Slot, thread_id};
+use tracer::record::{Moment, Slot, thread_id};
 
 use crate::prim::parker::Parker;
 use crate::prim::rng::Rng;
@@ -51,6 +54,8 @@ pub(crate) struct M {
     /// Its thread was told to give way to those that have a P (see [`crate::sched::outside::give_way`]).
     pub(crate) gives_way: AtomicBool,
     pub(crate) slot: Slot,
+    /// When the goroutine that ran last has stopped, as its event says (M4).
+    pub(crate) stopped: Cell<Moment>,
     pub(crate) parker: Parker,
     next_p: AtomicPtr<P>,
     /// The M was woken to search (its counter is set already).
@@ -110,6 +115,7 @@ impl M {
             counted: Cell::new(false),
             gives_way: AtomicBool::new(false),
             slot: Slot::new(0),
+            stopped: Cell::default(),
             parker: Parker::new(),
             next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),
             next_searching: Cell::new(searching),

@@ -43,6 +43,12 @@ pub(crate) enum Turn {
     Last,
 }
 
+/// How a goroutine stops.
+enum Stop {
+    Park(Fixed),
+    Yield(Fixed),
+}
+
 /// Evidence that the calling goroutine is inside the runtime. Dropping it leaves.
 #[must_use]
 pub(crate) struct Inside {
@@ -99,11 +105,8 @@ impl Inside {
         owner::about_to_wait(g, wait.kind);
         let mut commit = ManuallyDrop::new(commit);
         m.after.set(Some(After::Park(Commit { g, call: call_commit::<F>, data: (&raw mut commit).cast() })));
-        if let Some(guard) = m.slot.acquire_if_on() {
-            if let Some(mut w) = guard.writer() {
-                emit::go_block(&mut w, m, wait.reason, At::on(g, place.regs));
-            }
-            g.state.park();
+        if m.slot.is_on() {
+            self.stop_traced(m, place.regs, Stop::Park(wait.reason));
         } else {
             g.state.park();
         }
@@ -116,7 +119,7 @@ impl Inside {
     /// Gives others a turn, if there are any. While a trace is recorded it shows in any case.
     #[inline]
     pub(crate) fn offer_turn(&self) {
-        if tracer::record::enabled() || !nobody_else(self.m()) {
+        if self.m().slot.is_on() || !nobody_else(self.m()) {
             self.yield_now(Fixed::Yield);
         }
     }
@@ -129,11 +132,8 @@ impl Inside {
         let place = Place::here();
         g.stand_at(&place);
         m.after.set(Some(if reason == Fixed::Preempted { After::Preempt(g) } else { After::Yield(g) }));
-        if let Some(guard) = m.slot.acquire_if_on() {
-            if let Some(mut w) = guard.writer() {
-                emit::go_stop(&mut w, m, reason, At::on(g, place.regs));
-            }
-            g.state.stop();
+        if m.slot.is_on() {
+            self.stop_traced(m, place.regs, Stop::Yield(reason));
         } else {
             g.state.stop();
         }
@@ -146,20 +146,47 @@ impl Inside {
     #[inline]
     pub(crate) fn ready(&self, g: &'static G, turn: Turn) {
         let m = self.m();
-        match m.slot.acquire_if_on() {
-            None => g.state.ready(),
-            Some(guard) => self.ready_traced(m, g, &guard),
+        if m.slot.is_on() {
+            self.ready_traced(m, g);
+        } else {
+            g.state.ready();
         }
         chaos::window();
         queue::submit(m, g, turn);
     }
 
-    /// Apart, since what it needs of the stack would be paid for without a trace, too.
+    /// Apart, since what it needs of registers and of the stack would be paid for without a trace, too.
     #[inline(never)]
-    fn ready_traced(&self, m: &'static M, g: &'static G, guard: &Guard<'_>) {
+    fn ready_traced(&self, m: &'static M, g: &'static G) {
+        let guard = m.slot.acquire_if_on();
         g.state.ready();
-        if let Some(mut w) = guard.writer() {
+        if let Some(mut w) = guard.as_ref().and_then(Guard::writer) {
             emit::go_unblock(&mut w, Some(m), g, At::on(self.g, Regs::here()));
+        }
+    }
+
+    /// Running -> Waiting or Runnable, with its event. Apart for the same reason. `regs` are those of the caller's frame.
+    #[inline(never)]
+    fn stop_traced(&self, m: &'static M, regs: Regs, why: Stop) {
+        let g = self.g;
+        let guard = m.slot.acquire_if_on();
+        let mut w = guard.as_ref().and_then(Guard::writer);
+        match why {
+            Stop::Park(reason) => {
+                if let Some(w) = &mut w {
+                    emit::go_block(w, m, reason, At::on(g, regs));
+                }
+                g.state.park();
+            }
+            Stop::Yield(reason) => {
+                if let Some(w) = &mut w {
+                    emit::go_stop(w, m, reason, At::on(g, regs));
+                }
+                g.state.stop();
+            }
+        }
+        if let Some(guard) = &guard {
+            m.stopped.set(guard.moment());
         }
     }
 }
@@ -178,8 +205,9 @@ impl Drop for Inside {
 impl Inside {
     #[cold]
     fn preempted(&self) {
-        self.m().preempt.store(false, Ordering::Relaxed);
+        // One that unwinds goes on being asked: by that the watchdog knows that it does not listen (WD2).
         if !tls::is_unwinding() {
+            self.m().preempt.store(false, Ordering::Relaxed);
             self.yield_now(Fixed::Preempted);
         }
     }

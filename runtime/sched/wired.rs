@@ -80,6 +80,7 @@ fn wait_in_place(m: &'static M, g: &'static G) {
     g.marks.set_wired(true);
     let after = m.after.take().expect("a goroutine that stops says why");
     afterwards(m, after);
+    m.stopped.take(); // M4
     WAITING.fetch_add(1, Ordering::SeqCst); // R5
     if m.p().is_some() {
         hand_off(stop_p(m), tracer::clock::mono_ns());

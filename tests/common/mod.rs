@@ -1,6 +1,7 @@
 //! What the tests share: a place to trace into, and the judge.
 #![allow(dead_code)]
 
+pub mod alone;
 #[cfg(unix)]
 pub mod sockets;
 

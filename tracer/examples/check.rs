@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use tracer::read::{Error, Reader, summary, validate};
+use tracer::analyze;
+use tracer::read::{Error, Reader, validate};
 
 /// How many findings are printed for a file.
 const FINDINGS: usize = 10;
@@ -52,7 +53,7 @@ fn check(path: &Path, out: &mut impl Write) -> io::Result<Verdict> {
     };
     let begin = Instant::now();
     let mut validator = validate::Validator::default();
-    let mut builder = summary::Builder::new(reader.version());
+    let mut builder = analyze::Builder::new(reader.version());
     let mut damage = None;
     while let Some(event) = reader.next() {
         match event {

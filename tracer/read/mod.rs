@@ -2,8 +2,8 @@
 //!
 //! [`Reader`] gives the events of a trace one by one, each with the goroutine, the P and the M it happened on, after it
 //! has found the one order in which they can have happened (or that there is none). [`validate`] looks at the outcome a
-//! second time, with other eyes. [`salvage`] reads on behind what is broken. [`summary`] counts and explains, [`print`](mod@print)
-//! writes what `go tool trace -d=parsed` does.
+//! second time, with other eyes. [`salvage`] reads on behind what is broken, [`print`](mod@print) writes what
+//! `go tool trace -d=parsed` does, [`analyze`](crate::analyze) counts and explains.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tracer::read::Error> {
@@ -35,7 +35,7 @@ mod error;
 mod event;
 mod frontier;
 mod generation;
-mod hash;
+pub(crate) mod hash;
 mod idtable;
 pub mod order;
 pub mod print;
@@ -45,7 +45,6 @@ mod rule;
 pub mod salvage;
 mod slots;
 mod source;
-pub mod summary;
 mod tables;
 pub mod validate;
 mod version;

@@ -4,7 +4,7 @@
 //! EventBatch | gen | m | base time | length (10 bytes, patched by seal) | events ...
 //! ```
 
-use crate::wire::{Ev, MAX_BATCH_BYTES, varint};
+use crate::wire::{Ev, MAX_BATCH_BYTES, MAX_EVENT_BYTES, MAX_TIMED_ARGS, varint};
 
 /// A batch under construction.
 #[derive(Debug)]
@@ -39,20 +39,29 @@ impl Batch {
         self.pos + n <= self.buf.len()
     }
 
-    /// Appends an event that happened at `ticks`; time never goes backwards within a batch (T7).
+    /// Appends an event that happened at `ticks`; time never goes backwards within a batch (T7). Answers false, and does nothing, if
+    /// the batch has no room for the longest of events.
     #[inline]
-    pub(crate) fn event(&mut self, ev: Ev, ticks: u64, args: &[u64]) -> u64 {
-        let ticks = ticks.max(self.last_ticks + 1);
-        let buf = &mut self.buf;
-        let mut pos = self.pos;
-        buf[pos] = ev as u8;
-        pos = varint::put_at(buf, pos + 1, ticks - self.last_ticks);
-        for &a in args {
-            pos = varint::put_at(buf, pos, a);
+    #[must_use]
+    pub(crate) fn event<const N: usize>(&mut self, ev: Ev, ticks: u64, args: &[u64; N]) -> bool {
+        const { assert!(N < MAX_TIMED_ARGS) };
+        if self.pos > self.buf.len() - MAX_EVENT_BYTES {
+            return false;
         }
-        self.pos = pos;
+        let ticks = ticks.max(self.last_ticks + 1);
+        // SAFETY: MAX_EVENT_BYTES follow `pos`, and the kind and at most MAX_TIMED_ARGS numbers (the time is one) take no more.
+        self.pos = unsafe {
+            let begin = self.buf.as_mut_ptr();
+            let mut at = begin.add(self.pos);
+            at.write(ev as u8);
+            at = put(at.add(1), ticks - self.last_ticks);
+            for &arg in args {
+                at = put(at, arg);
+            }
+            at.offset_from_unsigned(begin)
+        };
         self.last_ticks = ticks;
-        ticks
+        true
     }
 
     /// Appends a byte that is not an event with a time (the structural batches).
@@ -92,6 +101,25 @@ impl Batch {
             return (Sealed { buf: self.buf[..len].into(), len, r#gen }, Some(self.buf));
         }
         (Sealed { buf: self.buf, len, r#gen }, None)
+    }
+}
+
+/// Writes a varint where `at` points to, and answers where it ends.
+///
+/// # Safety
+///
+/// [`varint::MAX_BYTES`] bytes from `at` on can be written.
+#[inline(always)]
+unsafe fn put(mut at: *mut u8, mut v: u64) -> *mut u8 {
+    // SAFETY: seven bits go into each byte, so that there are at most MAX_BYTES of them.
+    unsafe {
+        while v >= 0x80 {
+            at.write(v as u8 | 0x80);
+            v >>= 7;
+            at = at.add(1);
+        }
+        at.write(v as u8);
+        at.add(1)
     }
 }
 

@@ -71,26 +71,35 @@ impl Generation {
 
     /// Puts it together. The tables of the generation are still there; batches and records are used up.
     pub(crate) fn assemble(close: &Close, mut messages: Vec<Message>) -> Generation {
-        let size: usize = messages.iter().map(Message::len).sum();
         let mut records = Vec::new();
-        let mut a = Assembly { close, bytes: Vec::with_capacity(size + size / 16 + 4096) };
+        messages.retain_mut(|m| match m {
+            Message::Ext(_, e) => {
+                records.push(std::mem::take(e));
+                false
+            }
+            _ => true,
+        });
+        let mut a = Assembly { close, bytes: Vec::new() };
+        a.sync();
+        let mut names = Names::new(close);
+        a.stacks(&mut names);
+        a.strings(&names, &records);
+        SINK.release_records(&records);
+        let rest = std::mem::take(&mut a.bytes);
+        // Exactly as large as it will be: it is what a flight recorder keeps.
+        let events: usize = messages.iter().map(Message::len).sum();
+        a.bytes.reserve_exact(events + rest.len() + 1);
         for m in messages.drain(..) {
             match m {
                 Message::Batch(b) => {
                     a.bytes.extend_from_slice(b.as_bytes());
                     SINK.release(b);
                 }
-                Message::Ext(_, e) => records.push(e),
-                Message::Close(_) | Message::Attach(..) => unreachable!("not of a generation"),
+                _ => unreachable!("not of a generation"),
             }
         }
-        SINK.release_records(&records);
-        a.sync();
-        let mut names = Names::new(close);
-        a.stacks(&mut names);
-        a.strings(&names, &records);
+        a.bytes.extend_from_slice(&rest);
         a.bytes.push(Ev::EndOfGeneration as u8);
-        a.bytes.shrink_to_fit();
         let Snapshot { ticks, mono_ns, .. } = close.snapshot;
         let took =
             u128::from(ticks.saturating_sub(close.opened_at)) * 1_000_000_000 / u128::from(close.ticks_per_second);

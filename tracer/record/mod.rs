@@ -54,7 +54,7 @@ pub(crate) use session::{GENERATION, tables, wants_stacks};
 #[cfg(not(loom))]
 pub use sink::{PENDING_BYTES_MAX, Subscriber};
 #[cfg(not(loom))]
-pub use slot::{Guard, Slot, Writer, thread_id};
+pub use slot::{Guard, Moment, Slot, Writer, thread_id};
 #[cfg(not(loom))]
 pub use start::Start;
 pub use status::ResourceState;

@@ -2,6 +2,8 @@
 //!
 //! - R1: what is kept follows on each other without a gap. A generation that was lost clears what came before it.
 //! - R2: the last generation is kept in any case. Of the others as many as fit into the bytes, and no more than the age asks for.
+//! - R3: what is kept and what is on its way here together are to take no more than a quarter above the bytes. So where a program makes
+//!   so many events that this matters, less is kept.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -49,13 +51,14 @@ impl Ring {
         *self.kept.lock() = Kept::default();
     }
 
-    /// A generation has ended (R2).
-    pub(crate) fn take(&self, generation: &Arc<Generation>) {
+    /// A generation has ended (R2), and `coming` bytes are on their way.
+    pub(crate) fn take(&self, generation: &Arc<Generation>, coming: usize) {
         let mut kept = self.kept.lock();
+        let bytes_max = self.max_bytes.min((self.max_bytes + self.max_bytes / 4).saturating_sub(coming)); // R3
         kept.bytes += generation.bytes().len();
         kept.generations.push_back(generation.clone());
         let oldest = generation.ended_ns().saturating_sub(self.min_age_ns);
-        while kept.generations.len() > 1 && (kept.bytes > self.max_bytes || kept.generations[1].began_ns() <= oldest) {
+        while kept.generations.len() > 1 && (kept.bytes > bytes_max || kept.generations[1].began_ns() <= oldest) {
             let gone = kept.generations.pop_front().expect("there are two");
             kept.bytes -= gone.bytes().len();
         }
@@ -93,7 +96,7 @@ mod tests {
     }
 
     fn fill(ring: &Ring, numbers: std::ops::RangeInclusive<u64>, len: usize) {
-        numbers.for_each(|n| ring.take(&Arc::new(Generation::of(n, vec![n as u8; len]))));
+        numbers.for_each(|n| ring.take(&Arc::new(Generation::of(n, vec![n as u8; len])), 0));
     }
 
     #[test]
@@ -112,6 +115,9 @@ mod tests {
         assert_eq!(numbers(&ring), [9, 10]);
         fill(&ring, 11..=11, 1000);
         assert_eq!(numbers(&ring), [11], "the last one stays");
+        fill(&ring, 12..=13, 100);
+        ring.take(&Arc::new(Generation::of(14, vec![0; 100])), 212);
+        assert_eq!(numbers(&ring), [14], "there is no room for what is coming");
         ring.clear();
         assert_eq!((numbers(&ring), ring.bytes()), (vec![], 0));
     }

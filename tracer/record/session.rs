@@ -15,7 +15,7 @@ use crate::record::generation::Close;
 use crate::record::sink::{SINK, Subscriber, Threads};
 use crate::record::slot::Slot;
 use crate::record::{gate, table};
-use crate::wire::{Ev, GoStatus, MAX_EVENT_BYTES, NO_M, ext};
+use crate::wire::{Ev, GoStatus, NO_M, ext};
 
 /// The generation that gates open for; 0 when tracing is off.
 pub(crate) static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -83,11 +83,20 @@ pub(crate) fn tables(r#gen: u64) -> &'static Tables {
     &TABLES[(r#gen % 2) as usize]
 }
 
-static SLOTS: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+/// The slots of all threads.
+struct Slots {
+    slots: Vec<&'static Slot>,
+    /// A session lasts (L3 in slot.rs).
+    on: bool,
+}
+
+static SLOTS: Mutex<Slots> = Mutex::new(Slots { slots: Vec::new(), on: false });
 
 /// Makes a slot known to the advancer, for ever.
 pub fn register(slot: &'static Slot) {
-    SLOTS.lock().push(slot);
+    let mut all = SLOTS.lock();
+    slot.set_on(all.on);
+    all.slots.push(slot);
 }
 
 /// What a session wrote.
@@ -192,15 +201,28 @@ pub fn publish(r#gen: u64, mut idle: impl FnMut()) {
         assert!(may_publish(r#gen), "generation {} published while its tables are in use", r#gen);
         LAST.store(r#gen, Ordering::Relaxed);
         OPENED_AT.store(clock::ticks(), Ordering::Relaxed);
+        if generation() == 0 {
+            set_on(true);
+        }
     }
     gate::publish(&GENERATION, r#gen);
     // A slot that registers from now on reads the new number: registering takes this lock.
-    let slots = SLOTS.lock().clone();
+    let slots = SLOTS.lock().slots.clone();
     for slot in slots {
         while !slot.is_quiet() {
             idle();
         }
     }
+    if r#gen == 0 {
+        set_on(false);
+    }
+}
+
+/// Tells all slots, those to come included, that a session begins or is over (L3 in slot.rs).
+fn set_on(on: bool) {
+    let mut all = SLOTS.lock();
+    all.on = on;
+    all.slots.iter().for_each(|slot| slot.set_on(on));
 }
 
 /// The status of a goroutine that no event of a generation named, noted by the census.
@@ -249,7 +271,7 @@ impl fmt::Debug for End {
 ///
 /// [`publish`] has returned for a later generation (or 0) since `r#gen` was the present one, and only the advancer calls this.
 pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: ext::Writer, end: End) {
-    let slots = SLOTS.lock().clone();
+    let slots = SLOTS.lock().slots.clone();
     for slot in slots {
         // SAFETY: passed on to the caller: publish() has seen every gate quiet.
         let (batch, ext) = unsafe { slot.take(r#gen) };
@@ -268,13 +290,13 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: 
         let open = || Batch::open(SINK.buffer(), r#gen, NO_M, now);
         let mut b = open();
         for n in noted {
-            if !b.has_room(MAX_EVENT_BYTES) {
+            let put = |b: &mut Batch| match n.stack {
+                0 => b.event(Ev::GoStatus, now, &[n.g, n.m, n.status as u64]),
+                stack => b.event(Ev::GoStatusStack, now, &[n.g, n.m, n.status as u64, stack]),
+            };
+            if !put(&mut b) {
                 SINK.push(std::mem::replace(&mut b, open()));
-            }
-            if n.stack == 0 {
-                b.event(Ev::GoStatus, now, &[n.g, n.m, n.status as u64]);
-            } else {
-                b.event(Ev::GoStatusStack, now, &[n.g, n.m, n.status as u64, n.stack]);
+                assert!(put(&mut b), "an event fits an empty batch");
             }
         }
         SINK.push(b);

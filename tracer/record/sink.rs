@@ -81,10 +81,10 @@ pub enum Subscriber {
 }
 
 impl Subscriber {
-    fn take(&self, generation: &Arc<Generation>) {
+    fn take(&self, generation: &Arc<Generation>, coming: usize) {
         match self {
             Subscriber::Stream(s) => s.take(generation),
-            Subscriber::Ring(r) => r.take(generation),
+            Subscriber::Ring(r) => r.take(generation, coming),
         }
     }
 
@@ -312,7 +312,11 @@ impl Reader {
         for (subscriber, _, first) in &self.subscribers {
             if *first <= r#gen {
                 match &whole {
-                    Ok(generation) => subscriber.take(generation),
+                    // What waits, and the next one when it is put together.
+                    Ok(generation) => {
+                        let coming = self.sink.pending.load(Ordering::Relaxed) + 2 * generation.bytes().len();
+                        subscriber.take(generation, coming);
+                    }
                     Err(bytes) => subscriber.lose(*bytes),
                 }
             }
@@ -353,7 +357,7 @@ mod tests {
         while pushed < bytes {
             let mut batch = Batch::open(SINK.buffer(), r#gen, NO_M, now);
             // One P for each, so that any reader takes it.
-            batch.event(Ev::ProcStatus, now, &[pushed as u64, 2]);
+            assert!(batch.event(Ev::ProcStatus, now, &[pushed as u64, 2]));
             pushed += batch.data_len();
             SINK.push(batch);
         }

@@ -6,10 +6,13 @@
 //!   own thread, or by a visitor who has stopped that thread at the border and holds a guard of its own; or by the
 //!   advancer for a generation that is closed (G1). Two of them at once would corrupt a batch.
 //! - L2: one thread takes at most one guard at a time.
+//! - L3: `on` is set in each registered slot before the first generation of a session is published, in a stopped world, and
+//!   cleared after the last one was closed for all gates. So a thread that a stopped world holds still and finds it false has nothing
+//!   to record. It says no more than the generation does, but the slot is at hand where that is two loads away.
 
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock;
 use crate::record::batch::Batch;
@@ -17,7 +20,7 @@ use crate::record::gate::Gate;
 use crate::record::sink::SINK;
 use crate::record::{GENERATION, tables, wants_stacks};
 use crate::unwind::{self, Regs};
-use crate::wire::{Ev, MAX_EVENT_BYTES, MAX_FRAMES, ext};
+use crate::wire::{Ev, MAX_FRAMES, ext};
 
 /// The calling thread's id as the kernel shows it, for [`Slot::new`]; where there is none to be had, a number of its own for
 /// each call.
@@ -38,6 +41,8 @@ pub fn thread_id() -> u64 {
 #[repr(align(128))]
 pub struct Slot {
     gate: Gate,
+    /// A session lasts (L3).
+    on: AtomicBool,
     /// The OS thread id that the batches carry.
     m_id: AtomicU64,
     inner: [UnsafeCell<PerGeneration>; 2],
@@ -68,6 +73,7 @@ impl Slot {
     pub fn new(m_id: u64) -> Slot {
         Slot {
             gate: Gate::new(),
+            on: AtomicBool::new(false),
             m_id: AtomicU64::new(m_id),
             inner: Default::default(),
             scratch: UnsafeCell::new(Scratch {
@@ -99,8 +105,23 @@ impl Slot {
     /// As [`Slot::acquire`], for a thread that a stopped world holds still (it owns a P): one load when tracing is off.
     #[inline]
     pub fn acquire_if_on(&self) -> Option<Guard<'_>> {
+        if !self.is_on() {
+            return None;
+        }
         let r#gen = self.gate.acquire_if_on(&GENERATION)?;
         Some(Guard { slot: self, r#gen, ticks: Cell::new(0) })
+    }
+
+    /// Whether a guard may have a writer, as [`Slot::acquire_if_on`] sees it: for a caller who keeps apart what is to be done then.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        // ORDER: Relaxed; L3: set while the caller's thread stood still.
+        !cfg!(rt_untraced) && self.on.load(Ordering::Relaxed)
+    }
+
+    /// L3.
+    pub(crate) fn set_on(&self, on: bool) {
+        self.on.store(on, Ordering::Relaxed);
     }
 
     /// Whether the thread was seen outside the gate (G1).
@@ -151,6 +172,21 @@ impl<'a> Guard<'a> {
         self.r#gen
     }
 
+    /// The time of this guard's events, for [`Guard::go_on`].
+    #[inline]
+    pub fn moment(&self) -> Moment {
+        Moment { r#gen: self.r#gen, ticks: self.ticks.get() }
+    }
+
+    /// This guard's events come right after those of another guard of the same thread: they need no reading of the clock of
+    /// their own. Nothing if that guard was of another generation, or had no events.
+    #[inline]
+    pub fn go_on(&self, from: Moment) {
+        if from.r#gen == self.r#gen {
+            self.ticks.set(from.ticks);
+        }
+    }
+
     /// Writes as the guard's own thread; `None` when tracing is off.
     #[inline]
     pub fn writer(&self) -> Option<Writer<'_>> {
@@ -167,6 +203,13 @@ impl<'a> Guard<'a> {
     pub unsafe fn writer_for<'b>(&'b self, other: &'b Slot) -> Option<Writer<'b>> {
         (self.r#gen != 0).then_some(Writer { slot: other, r#gen: self.r#gen, ticks: &self.ticks })
     }
+}
+
+/// The time of the events of a [`Guard`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    r#gen: u64,
+    ticks: u64,
 }
 
 /// Appends events to one thread's batch.
@@ -202,26 +245,24 @@ impl Writer<'_> {
 
     /// Appends one event. Events of one guard carry one clock reading; each is at least one tick after the last.
     #[inline]
-    pub fn event(&mut self, ev: Ev, args: &[u64]) {
+    pub fn event<const N: usize>(&mut self, ev: Ev, args: &[u64; N]) {
         let now = self.now();
         // SAFETY: L1: this writer speaks for the slot, and nothing else holds a reference into the cell.
         let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
-        match &mut inner.batch {
-            Some(b) if b.has_room(MAX_EVENT_BYTES) => {
-                b.event(ev, now, args);
-            }
-            _ => self.event_slow(ev, now, args),
+        if !inner.batch.as_mut().is_some_and(|b| b.event(ev, now, args)) {
+            self.event_slow(ev, now, args);
         }
     }
 
     #[cold]
-    fn event_slow(&mut self, ev: Ev, now: u64, args: &[u64]) {
+    #[inline(never)]
+    fn event_slow<const N: usize>(&mut self, ev: Ev, now: u64, args: &[u64; N]) {
         self.flush();
         // SAFETY: as in event().
         let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
         let now = now.max(inner.last_ticks);
         let mut b = Batch::open(SINK.buffer(), self.r#gen, self.m_id(), now);
-        b.event(ev, now, args);
+        assert!(b.event(ev, now, args), "an event fits an empty batch");
         inner.batch = Some(b);
     }
 
@@ -254,16 +295,31 @@ impl Writer<'_> {
     /// `regs` was taken on the stack that ends at `top`, in a frame that still lives, and that stack stays mapped.
     #[inline]
     pub unsafe fn stack(&mut self, regs: Regs, top: usize) -> u64 {
+        // SAFETY: L1 as in event(); scratch is used within this call only.
+        let scratch = unsafe { &mut *self.slot.scratch.get() };
+        if let Some((_, recall)) = &scratch.walker
+            // SAFETY: passed on to the caller.
+            && let Some(id) = unsafe { recall.recall(self.r#gen, &regs, top) }
+        {
+            return u64::from(id);
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.walk(regs, top) }
+    }
+
+    /// A stack that is not remembered.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Writer::stack`].
+    #[inline(never)]
+    unsafe fn walk(&mut self, regs: Regs, top: usize) -> u64 {
         if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
             return 0;
         }
         // SAFETY: L1 as in event(); scratch is used within this call only.
         let scratch = unsafe { &mut *self.slot.scratch.get() };
         let (cache, recall) = scratch.walker.get_or_insert_with(|| (unwind::Cache::new(), unwind::Recall::new()));
-        // SAFETY: passed on to the caller.
-        if let Some(id) = unsafe { recall.recall(self.r#gen, &regs, top) } {
-            return u64::from(id);
-        }
         // SAFETY: the array is plain memory; walk writes before anything is read.
         let frames: &mut [usize; MAX_FRAMES] = unsafe { &mut *scratch.frames.as_mut_ptr().cast() };
         // SAFETY: passed on to the caller.

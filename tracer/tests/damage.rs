@@ -5,7 +5,8 @@
 mod common;
 
 use common::*;
-use tracer::read::{Error, Reader, Rule, summary, validate};
+use tracer::analyze;
+use tracer::read::{Error, Reader, Rule, validate};
 use tracer::wire::{Ev, HEADER};
 
 /// How many events, and how many whole generations, a trace gives before it ends or breaks.
@@ -18,7 +19,7 @@ fn progress(trace: &[u8]) -> (usize, usize) {
 /// Everything that looks at a trace, looks at it.
 fn look(trace: &[u8]) {
     if let Ok(mut reader) = Reader::new(trace) {
-        let (summary, _) = summary::summarize(&mut reader);
+        let (summary, _) = analyze::summarize(&mut reader);
         assert!(!summary.to_string().is_empty());
     }
     if let Ok(mut reader) = Reader::new(trace) {
@@ -75,7 +76,7 @@ fn a_damaged_second_generation_leaves_the_first() {
     let bytes = good.0.len() as u64;
     let trace = good.generation(2, |g| g.m(0).ev(Ev::ProcStatus, &[0, P_RUNNING]).ev(Ev::GoStart, &[55, 1]).done());
     let mut reader = Reader::new(&trace.0[..]).expect("the header is good");
-    let (summary, error) = summary::summarize(&mut reader);
+    let (summary, error) = analyze::summarize(&mut reader);
     let error = error.expect("it is broken");
     let broken = error.broken().expect("by a rule");
     assert_eq!(broken.rule, Rule::Stuck);

@@ -8,12 +8,13 @@ use std::io::Read;
 
 use common::*;
 use counting::peak;
-use tracer::read::{Reader, summary};
+use tracer::analyze;
+use tracer::read::Reader;
 use tracer::wire::{Ev, NO_M};
 
 fn read_all(source: impl Read) {
     if let Ok(mut reader) = Reader::new(source) {
-        let (summary, _) = summary::summarize(&mut reader);
+        let (summary, _) = analyze::summarize(&mut reader);
         drop(summary);
     }
 }

@@ -13,10 +13,11 @@ pub(super) fn walk(regs: Regs, stack: Stack, out: &mut [usize]) -> usize {
     let (mut n, mut fp) = (1, regs.fp);
     stack.uses_fp();
     for caller in callers {
-        let (Some(next), Some(ra)) = (stack.read(fp), stack.read(fp.wrapping_add(WORD))) else { break };
+        let (Some(next), Some(ra)) = (stack.read_fp(fp), stack.read_return(fp.wrapping_add(WORD))) else { break };
         let Some(pc) = code_address(ra) else { break };
         *caller = pc;
         n += 1;
+        stack.uses_fp();
         // U3: records lie the higher, the further out their frames are.
         if next <= fp {
             break;

@@ -7,7 +7,15 @@
 //! - M1: what is remembered of a walk is every word it read that mattered. One that read more than [`WORDS`] is not remembered.
 //!   A frame pointer matters when a frame is found by it, not before: without frame pointers its register holds anything, a loop's
 //!   counter for one, and is saved and restored like any other.
-//! - M2: the words are read again where they were, inside the same range: the stack pointer and the stack's end are compared first (U1).
+//! - M2: the words are read again where they were, from the stack pointer and from an end as far away: inside the range (U1). Of a walk with
+//!   other registers nothing is read.
+//! - M5: goroutines that do the same do it on stacks of their own, so a walk is the same when all that points into the stack has moved with
+//!   it. A return address is the same as it was; a frame pointer that points into the stack is as far from the stack pointer as it was;
+//!   one that is 0 is 0. A walk that read anything else, or whose frame pointer leads elsewhere, is good for its own
+//!   stack only: who knows what it would have done with an address in another. Stacks differ by whole lines of the cache, so that no
+//!   alignment differs.
+//! - M6: where a walk is remembered depends on how it begins. Where two that begin alike drove each other out, say the same wait called from
+//!   two places, it depends on a word in which they differed, too.
 //! - M3: what came of it is a number that is good for one generation; it is not given in another.
 //! - M4: nothing here allocates but [`Recall::new`] (U4).
 
@@ -15,20 +23,31 @@ use std::cell::Cell;
 
 use super::Regs;
 use super::modules;
-use super::stack::{Stack, WORD};
+use super::stack::{self, Stack, WORD};
 
 /// Words of a walk that are remembered.
 const WORDS: usize = 40;
+/// So many are compared at once.
+const GROUP: usize = 4;
+const _: () = assert!(WORDS.is_multiple_of(GROUP));
 /// Walks that are remembered.
 const WALKS: usize = 128;
 
 /// The words that a walk reads, while it reads them.
 pub(super) struct Trail {
     len: Cell<usize>,
-    words: [Cell<(usize, usize)>; WORDS],
+    words: [Cell<(usize, usize, Use)>; WORDS],
     fp: Cell<Fp>,
     /// The frame pointer that the walk began with mattered.
     needs_fp: Cell<bool>,
+}
+
+/// What a word is used for (M5).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Return,
+    Frame,
+    Any,
 }
 
 /// Where the present frame pointer is from.
@@ -46,7 +65,7 @@ impl Trail {
     fn new() -> Trail {
         Trail {
             len: Cell::new(0),
-            words: [const { Cell::new((0, 0)) }; WORDS],
+            words: [const { Cell::new((0, 0, Use::Any)) }; WORDS],
             fp: Cell::new(Fp::Given),
             needs_fp: Cell::new(false),
         }
@@ -69,37 +88,44 @@ impl Trail {
     pub(super) fn uses_fp(&self) {
         match self.fp.replace(Fp::Noted) {
             Fp::Given => self.needs_fp.set(true),
-            Fp::Word(addr, word) => self.read(addr, word),
+            Fp::Word(addr, word) => self.read(addr, word, Use::Frame),
             Fp::Noted => {}
         }
     }
 
     /// The word at `addr` was read.
     #[inline(always)]
-    pub(super) fn read(&self, addr: usize, word: usize) {
+    pub(super) fn read(&self, addr: usize, word: usize, used: Use) {
         let n = self.len.get();
         if let Some(place) = self.words.get(n) {
-            place.set((addr, word));
+            place.set((addr, word, used));
         }
         self.len.set(n + 1);
     }
 }
 
+/// A word at so many bytes from the stack pointer, and what it was.
+type Word = (usize, usize);
+
 #[derive(Clone, Copy)]
 struct Walk {
     pc: usize,
     sp: usize,
-    /// If it mattered.
+    /// From the stack pointer, if it mattered.
     fp: Option<usize>,
     lr: usize,
-    top: usize,
+    /// From the stack pointer to the end.
+    height: usize,
+    /// The bits of the stack pointer that are to be the same (M5).
+    sp_mask: usize,
     modules: usize,
     generation: u64,
     result: u32,
-    len: u32,
-    words: [usize; WORDS],
-    /// Where they are, in words from the stack pointer.
-    places: [u32; WORDS],
+    /// How many groups of `words` are to be what they were.
+    same: u16,
+    /// How many after those have moved with the stack pointer: what they were is from there.
+    moved: u16,
+    words: [Word; WORDS],
 }
 
 const NONE: Walk = Walk {
@@ -107,20 +133,29 @@ const NONE: Walk = Walk {
     sp: 0,
     fp: None,
     lr: 0,
-    top: 0,
+    height: 0,
+    sp_mask: usize::MAX,
     modules: 0,
     generation: 0,
     result: 0,
-    len: 0,
-    words: [0; WORDS],
-    places: [0; WORDS],
+    same: 0,
+    moved: 0,
+    words: [(0, 0); WORDS],
 };
 
-/// The last walks of one walker. 70 KiB on the heap.
+/// Stacks of the same shape differ by a multiple of this (a line of the cache).
+const SHIFT: usize = 64;
+
+/// The last walks of one walker. 90 KiB on the heap.
 pub struct Recall {
     walks: Box<[Walk]>,
+    /// Of walks that begin alike, at how many bytes from the stack pointer the word is that tells them apart (M6).
+    splits: [u32; WALKS],
     trail: Trail,
 }
+
+/// Nothing tells them apart.
+const NO_SPLIT: u32 = u32::MAX;
 
 /// The list of modules by which stacks are walked now.
 fn modules_now() -> usize {
@@ -130,13 +165,14 @@ fn modules_now() -> usize {
 impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
-        Recall { walks: vec![NONE; WALKS].into_boxed_slice(), trail: Trail::new() }
+        Recall { walks: vec![NONE; WALKS].into_boxed_slice(), splits: [NO_SPLIT; WALKS], trail: Trail::new() }
     }
 
-    /// Where a walk with these registers is remembered. Stacks lie at regular distances, so all bits count.
+    /// Where a walk is remembered: by how it begins, and by a word (M6).
     #[inline]
-    fn place(regs: &Regs) -> usize {
-        let mixed = (regs.sp ^ regs.pc.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
+    fn place(pc: usize, height: usize, word: usize) -> usize {
+        let mixed =
+            (height ^ pc.rotate_left(20) ^ word.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
         mixed >> (usize::BITS - WALKS.ilog2())
     }
 
@@ -147,24 +183,34 @@ impl Recall {
     /// As for [`walk`](super::walk).
     #[inline]
     pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
-        let walk = &self.walks[Recall::place(regs)];
-        let other = (walk.sp ^ regs.sp) | (walk.pc ^ regs.pc) | (walk.lr ^ regs.lr) | (walk.top ^ stack_top);
+        let height = stack_top.wrapping_sub(regs.sp);
+        let split = self.splits[Recall::place(regs.pc, height, 0)] as usize;
+        let word = if split + WORD <= height && regs.sp.is_multiple_of(WORD) {
+            // SAFETY: a whole word (`split` is a multiple of one) inside the stack, readable by the caller's promise.
+            unsafe { stack::reread(regs.sp + split) }
+        } else {
+            0
+        };
+        let walk = &self.walks[Recall::place(regs.pc, height, word)];
+        let moved = regs.sp.wrapping_sub(walk.sp) & walk.sp_mask;
+        let other = moved | (walk.pc ^ regs.pc) | (walk.lr ^ regs.lr) | (walk.height ^ height);
         if other != 0
-            || walk.fp.is_some_and(|fp| fp != regs.fp)
+            || walk.fp.is_some_and(|fp| fp != regs.fp.wrapping_sub(regs.sp))
             || walk.generation != generation
             || walk.modules != modules_now()
         {
             return None;
         }
-        // SAFETY: passed on to the caller.
-        let stack = unsafe { Stack::new(regs.sp, stack_top) };
-        let len = (walk.len as usize).min(WORDS);
-        // M2
-        let words = walk.words[..len].iter().zip(&walk.places[..len]);
-        for (&word, &place) in words {
-            if stack.read(regs.sp.wrapping_add(place as usize * WORD)) != Some(word) {
-                return None;
-            }
+        // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and the
+        // stack pointers differ by whole words; the memory is readable by the caller's promise.
+        let read = |offset: usize| unsafe { stack::reread(regs.sp.wrapping_add(offset)) };
+        let groups = walk.words.as_chunks::<GROUP>().0.get(..usize::from(walk.same + walk.moved))?;
+        let (same, moved) = groups.split_at_checked(walk.same.into())?;
+        let differ = |group: &[Word; GROUP], base: usize| {
+            group.iter().fold(0, |all, &(offset, word)| all | read(offset).wrapping_sub(base) ^ word) != 0
+        };
+        if same.iter().any(|group| differ(group, 0)) || moved.iter().any(|group| differ(group, regs.sp)) {
+            return None;
         }
         Some(walk.result)
     }
@@ -183,25 +229,61 @@ impl Recall {
 
     /// Remembers what came of the last walk, which had these registers (M1).
     pub fn remember(&mut self, generation: u64, regs: &Regs, stack_top: usize, result: u32) {
-        let len = self.trail.len.get();
-        let walk = &mut self.walks[Recall::place(regs)];
-        if len > WORDS {
-            return;
-        }
         let Regs { pc, sp, fp, lr } = *regs;
-        (walk.pc, walk.sp, walk.lr, walk.top) = (pc, sp, lr, stack_top);
-        walk.fp = self.trail.needs_fp.get().then_some(fp);
-        (walk.modules, walk.generation, walk.result, walk.len) = (modules_now(), generation, result, len as u32);
-        let places = walk.words.iter_mut().zip(&mut walk.places);
-        for ((word, place), read) in places.zip(&self.trail.words[..len]) {
-            let (addr, value) = read.get();
-            *word = value;
-            match u32::try_from(addr.wrapping_sub(sp) / WORD) {
-                Ok(words) => *place = words,
-                // A stack of more than 32 GiB.
-                Err(_) => walk.generation = 0,
+        let height = stack_top.wrapping_sub(sp);
+        let Some(read) = self.trail.words.get(..self.trail.len.get()) else { return };
+        let words = || read.iter().map(Cell::get);
+        let is_inside = |addr: usize| addr.wrapping_sub(sp) < height;
+        let is_alike = |&(_, word, used): &(usize, usize, Use)| match used {
+            Use::Return => true,
+            Use::Frame => word == 0 || is_inside(word),
+            Use::Any => false,
+        };
+        let needs_fp = self.trail.needs_fp.get();
+        // M5
+        let anywhere = (!needs_fp || is_inside(fp)) && words().all(|word| is_alike(&word));
+        let word_at =
+            |offset: usize| words().find_map(|(addr, word, _)| (addr == sp.wrapping_add(offset)).then_some(word));
+        let split = &mut self.splits[Recall::place(pc, height, 0)];
+        let mut place = Recall::place(pc, height, word_at(*split as usize).unwrap_or(0));
+        let before = &self.walks[place];
+        if *split == NO_SPLIT && before.generation == generation && (before.pc, before.height) == (pc, height) {
+            // M6
+            let same = before.words.get(..usize::from(before.same) * GROUP).unwrap_or(&[]);
+            let differs = |&&(offset, word): &&Word| word_at(offset).is_some_and(|now| now != word);
+            if let Some(&(offset, _)) = same.iter().find(differs) {
+                *split = u32::try_from(offset).unwrap_or(NO_SPLIT);
+                place = Recall::place(pc, height, word_at(offset).unwrap_or(0));
             }
         }
+        let walk = &mut self.walks[place];
+        let has_moved = |&(_, word, used): &(usize, usize, Use)| anywhere && used == Use::Frame && word != 0;
+        let mut filled = 0;
+        let mut fill = |words: &mut dyn Iterator<Item = Word>| -> Option<u16> {
+            let from = filled;
+            for word in words {
+                *walk.words.get_mut(filled)? = word;
+                filled += 1;
+            }
+            // The last group is filled up with one of its words.
+            let last = filled.checked_sub(1).map(|last| walk.words[last]).unwrap_or_default();
+            let end = filled.next_multiple_of(GROUP);
+            walk.words.get_mut(filled..end)?.fill(last);
+            filled = end;
+            Some(((end - from) / GROUP) as u16)
+        };
+        let same = fill(&mut words().filter(|w| !has_moved(w)).map(|(addr, word, _)| (addr.wrapping_sub(sp), word)));
+        let moved =
+            fill(&mut words().filter(has_moved).map(|(addr, word, _)| (addr.wrapping_sub(sp), word.wrapping_sub(sp))));
+        let (Some(same), Some(moved)) = (same, moved) else {
+            walk.generation = 0;
+            return;
+        };
+        (walk.pc, walk.sp, walk.lr, walk.height) = (pc, sp, lr, height);
+        walk.fp = needs_fp.then_some(fp.wrapping_sub(sp));
+        walk.sp_mask = if anywhere { SHIFT - 1 } else { usize::MAX };
+        (walk.modules, walk.generation, walk.result) = (modules_now(), generation, result);
+        (walk.same, walk.moved) = (same, moved);
     }
 }
 
@@ -262,6 +344,26 @@ mod tests {
         assert_eq!(known, None, "another caller");
     }
 
+    /// The same wait, called from two places in turn.
+    #[test]
+    fn walks_that_begin_alike_live_side_by_side() {
+        refresh_modules();
+        if method() == super::super::Method::Off {
+            return;
+        }
+        let here = 0usize;
+        let top = (std::ptr::from_ref(&here).expose_provenance() + 512) & !(WORD - 1);
+        let (mut recall, mut cache) = (Recall::new(), Cache::new());
+        for turn in 0..4u32 {
+            let known =
+                [walk_here(&mut recall, &mut cache, top, 7, 100).0, walk_here(&mut recall, &mut cache, top, 7, 200).0];
+            // In the first turn they drive each other out, in the second what tells them apart was not known for the first.
+            if turn > 1 {
+                assert_eq!(known, [Some(100), Some(200)], "turn {turn}");
+            }
+        }
+    }
+
     /// A synthetic stack whose words change one at a time: any that was read matters.
     #[test]
     fn every_word_that_was_read_counts() {
@@ -310,5 +412,61 @@ mod tests {
         recall.remember(3, &regs, top, 9);
         // SAFETY: the array.
         assert_eq!(unsafe { recall.recall(3, &regs, top) }, None);
+    }
+
+    /// A goroutine's stack and another's below it in the same place: the same walk, as long as what points into the stack points as far.
+    #[test]
+    fn the_same_walk_on_another_stack() {
+        #[repr(align(64))]
+        struct Stacks([[usize; 16]; 3]);
+        refresh_modules();
+        let mut stacks = Stacks([[0; 16]; 3]);
+        let base = stacks.0.as_mut_ptr().expose_provenance();
+        let low = |i: usize| base + i * 16 * WORD;
+        let set = |i: usize, word: usize, value: usize| {
+            // SAFETY: inside the arrays; the pointer is used for all accesses.
+            unsafe { *std::ptr::with_exposed_provenance_mut::<usize>(low(i) + word * WORD) = value }
+        };
+        let regs = |i: usize| Regs { pc: 4711, sp: low(i), fp: low(i) + 4 * WORD, lr: 0 };
+        for i in 0..3 {
+            set(i, 4, low(i) + 9 * WORD);
+            set(i, 5, 0x5000);
+            set(i, 9, 0);
+            set(i, 10, 0x6000);
+        }
+        let remember = |used: for<'a> fn(Stack<'a>, usize) -> Option<usize>| {
+            let mut recall = Recall::new();
+            // SAFETY: the first array.
+            let stack = unsafe { Stack::noted(low(0), low(1), &recall.trail) };
+            stack.uses_fp();
+            for frame in [4, 9] {
+                assert!(stack.read_fp(low(0) + frame * WORD).is_some());
+                stack.uses_fp();
+                assert!(used(stack, low(0) + (frame + 1) * WORD).is_some());
+            }
+            recall.remember(3, &regs(0), low(1), 9);
+            recall
+        };
+        // SAFETY: the arrays.
+        let known = |recall: &Recall, i: usize| unsafe { recall.recall(3, &regs(i), low(i + 1)) };
+        let recall = remember(|stack, addr| stack.read_return(addr));
+        assert_eq!([0, 1, 2].map(|i| known(&recall, i)), [Some(9); 3]);
+        for (word, other) in [(4, low(1) + 8 * WORD), (4, low(0) + 9 * WORD), (5, 0x5001), (9, low(1)), (10, 0)] {
+            // SAFETY: as in `set`.
+            let before = unsafe { *std::ptr::with_exposed_provenance::<usize>(low(1) + word * WORD) };
+            set(1, word, other);
+            assert_eq!([0, 1, 2].map(|i| known(&recall, i)), [Some(9), None, Some(9)], "word {word}");
+            set(1, word, before);
+        }
+        // Not by whole lines.
+        let askew = Regs { sp: low(1) + WORD, fp: low(1) + 5 * WORD, ..regs(1) };
+        // SAFETY: the arrays.
+        assert_eq!(unsafe { recall.recall(3, &askew, low(2) + WORD) }, None);
+        // Who knows what it was used for.
+        assert_eq!([0, 1].map(|i| known(&remember(|stack, addr| stack.read(addr)), i)), [Some(9), None]);
+        // A frame pointer that leads elsewhere is good for its own stack.
+        set(0, 9, 0x1234_5678);
+        set(1, 9, 0x1234_5678);
+        assert_eq!([0, 1].map(|i| known(&remember(|stack, addr| stack.read_return(addr)), i)), [Some(9), None]);
     }
 }

@@ -111,7 +111,7 @@ impl Rule {
         if cfa <= sp || cfa > stack.high() {
             return None;
         }
-        let ra = stack.read(at(cfa, if cfg!(target_arch = "x86_64") { -1 } else { self.ra }))?;
+        let ra = stack.read_return(at(cfa, if cfg!(target_arch = "x86_64") { -1 } else { self.ra }))?;
         let fp = if self.flags & Rule::RESTORE_FP != 0 { stack.read_fp(at(cfa, self.fp))? } else { fp };
         Some((code_address(ra)?, cfa, fp))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::recall::Trail;
+use super::recall::{Trail, Use};
 
 /// Bytes of a word.
 pub(super) const WORD: usize = size_of::<usize>();
@@ -37,28 +37,38 @@ impl<'a> Stack<'a> {
     /// The word at `addr`; `None` when it is misaligned or not all of it lies in the range.
     #[inline(always)]
     pub(super) fn read(self, addr: usize) -> Option<usize> {
+        let word = self.peek(addr)?;
+        if let Some(trail) = self.trail {
+            trail.read(addr, word, Use::Any);
+        }
+        Some(word)
+    }
+
+    /// As [`Stack::read`], of a word that is used as a return address and nothing else.
+    #[inline(always)]
+    pub(super) fn read_return(self, addr: usize) -> Option<usize> {
+        let word = self.peek(addr)?;
+        if let Some(trail) = self.trail {
+            trail.read(addr, word, Use::Return);
+        }
+        Some(word)
+    }
+
+    #[inline(always)]
+    fn peek(self, addr: usize) -> Option<usize> {
         // Below `low` the difference wraps and is large.
         if !addr.is_multiple_of(WORD) || addr.wrapping_sub(self.low) >= (self.high - self.low).saturating_sub(WORD - 1)
         {
             return None;
         }
-        let word = std::ptr::with_exposed_provenance_mut::<usize>(addr);
-        // SAFETY: the word is aligned and inside the range by the check above, and accessible by the promise to new(). A
-        // thread that runs on this stack may write it meanwhile, which is why the load is atomic: it may bring an old or a
-        // new word, nothing worse. (Its plain stores race with it in the language's eyes; as with every sampling
-        // profiler, that is settled by the machine: an aligned word is read whole.)
-        // ORDER: Relaxed; a torn stack gives wrong frames, which the walk's own bounds make harmless.
-        let word = unsafe { AtomicUsize::from_ptr(word) }.load(Ordering::Relaxed);
-        if let Some(trail) = self.trail {
-            trail.read(addr, word);
-        }
-        Some(word)
+        // SAFETY: the word is aligned and inside the range by the check above, and accessible by the promise to new().
+        Some(unsafe { reread(addr) })
     }
 
     /// As [`Stack::read`], of a caller's frame pointer, which may turn out not to matter.
     #[inline(always)]
     pub(super) fn read_fp(self, addr: usize) -> Option<usize> {
-        let word = Stack { trail: None, ..self }.read(addr)?;
+        let word = self.peek(addr)?;
         if let Some(trail) = self.trail {
             trail.found_fp(addr, word);
         }
@@ -78,6 +88,20 @@ impl<'a> Stack<'a> {
     pub(super) fn high(self) -> usize {
         self.high
     }
+}
+
+/// The word at `addr`, which [`Stack::read`] has read before or could read.
+///
+/// # Safety
+/// `addr` is aligned, and the word there readable and writable memory of a stack.
+#[inline(always)]
+pub(super) unsafe fn reread(addr: usize) -> usize {
+    let word = std::ptr::with_exposed_provenance_mut::<usize>(addr);
+    // SAFETY: passed on to the caller. A thread that runs on this stack may write it meanwhile, which is why the load is
+    // atomic: it may bring an old or a new word, nothing worse. (Its plain stores race with it in the language's eyes; as with
+    // every sampling profiler, that is settled by the machine: an aligned word is read whole.)
+    // ORDER: Relaxed; a torn stack gives wrong frames, which the walk's own bounds make harmless.
+    unsafe { AtomicUsize::from_ptr(word) }.load(Ordering::Relaxed)
 }
 
 /// The lowest and the end of the addresses that code can have: nothing lives in the first page, and user space ends here.

@@ -3,11 +3,12 @@
 //! Forward: the tour's trace must give profiles and pages that name its functions and lines; a sample of the storm
 //! test's traces, and every trace that an example or a test has left, must pass `go tool trace -d=parsed` and our own
 //! checker. Back: programs of ours in Go, under xtask/go, record what Go's tracer can record; our checker must accept it.
-//! On all of these, and on Go's own tests, both readers must say the same ([`judge_reader`]).
+//! On all of these, and on Go's own tests, both readers must say the same ([`judge_reader`]); what `gort` computes must be what
+//! Go's tools do ([`judge_pprof`]).
 
 use crate::golang::Go;
 use crate::run::Run;
-use crate::{Step, examples, http, judge_reader, project};
+use crate::{Step, examples, http, judge_pprof, judge_reader, project};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,9 @@ const SHOWN: usize = 4;
 
 /// One run of the storm, the build included.
 const STORM_LIMIT: Duration = Duration::from_secs(900);
+
+/// Storm traces whose profiles are compared.
+const PPROF_STORMS: usize = 4;
 
 /// What must be in the tour's profiles and pages.
 const TOUR_FUNCTION: &str = "tour::";
@@ -61,11 +65,17 @@ pub(crate) fn run() -> Step {
     let same = judge_reader::run(&go, &for_go)?;
     profiles(&go)?;
     pages(&go, &tour)?;
+    let judged: Vec<PathBuf> = from_go.iter().chain([&tour]).chain(sample.iter().take(PPROF_STORMS)).cloned().collect();
+    let (profiles, samples) = judge_pprof::profiles(&go, &judged)?;
+    let with_gc = from_go.iter().find(|trace| trace.ends_with("gc.trace")).ok_or("no trace with GC cycles")?;
+    let points = judge_pprof::utilization(&go, with_gc)?;
     Ok(format!(
         "{same}; Go's reader took {} traces of ours ({events} events) and made profiles and pages of them; \
-         ours took {} of ours and {from_go} of Go's",
+         ours took {} of ours and {} of Go's; {profiles} profiles ({samples} samples) and {points} points of MMU curves \
+         are the same",
         for_go.len(),
-        all.len()
+        all.len(),
+        from_go.len()
     ))
 }
 
@@ -85,13 +95,20 @@ pub(crate) fn judge_files(files: &[String]) -> Step {
     // Both, also when the first refuses: two opinions are better than one.
     let (ours, theirs) = (our_reader(&files), go_reader(&go, &files));
     match (ours, theirs) {
-        (Ok(()), Ok(events)) => Ok(format!("both readers took {} files ({events} events)", files.len())),
+        (Ok(()), Ok(events)) => {
+            let (profiles, samples) = judge_pprof::profiles(&go, &files)?;
+            Ok(format!(
+                "both readers took {} files ({events} events), and made the same {profiles} profiles of them \
+                 ({samples} samples)",
+                files.len()
+            ))
+        }
         (ours, theirs) => Err([ours.err(), theirs.err()].into_iter().flatten().collect::<Vec<_>>().join("\n")),
     }
 }
 
-/// Builds and runs each program under xtask/go; both readers must take its trace. Answers how many there are.
-fn go_programs(go: &Go) -> Result<usize, String> {
+/// Builds and runs each program under xtask/go; both readers must take its trace. Answers the traces.
+fn go_programs(go: &Go) -> Result<Vec<PathBuf>, String> {
     let folder = project::fresh("go")?;
     let sources = project::files_below(&project::root().join("xtask/go"));
     let mut traces = Vec::new();
@@ -105,7 +122,7 @@ fn go_programs(go: &Go) -> Result<usize, String> {
     // Go's reader on Go's traces: a check of the installation, and it builds the trace command before we need it.
     go_reader(go, traces.get(..1).ok_or("no program under xtask/go")?)?;
     our_reader(&traces)?;
-    Ok(traces.len())
+    Ok(traces)
 }
 
 /// The trace of an example, made now unless the examples have run.

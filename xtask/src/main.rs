@@ -8,6 +8,7 @@ mod conformance;
 mod examples;
 mod golang;
 mod http;
+mod judge_pprof;
 mod judge_reader;
 mod loom;
 mod project;
@@ -34,8 +35,8 @@ usage: cargo xtask COMMAND
   loom                          the models, with LOOM_MAX_PREEMPTIONS (2 unless set)
   chaos                         the runtime's tests with --cfg rt_chaos, for RT_CHAOS_ROUNDS seeds (2 unless set), or with RT_CHAOS_SEED
   lto                           the migration test under fat LTO
-  conformance [FILE...]         Go's reader and ours on traces of ours, and ours on traces of Go's;
-                                with files: both readers on these
+  conformance [FILE...]         Go's reader and ours on traces of ours, and ours on traces of Go's; what gort computes
+                                of them beside what Go's tools do; with files: all that on these
   conformance reader            the events that our reader finds beside those that Go's finds, and Go's own tests of its reader
   go ARGS...                    the go command that conformance uses (installed on first use under target/go)
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use super::histogram::Histogram;
 use super::wait::{Stat, Wait};
-use super::{Frame, Summary};
+use super::{Frame, Spent, Summary};
 use crate::wire::Ev;
 
 /// How many lines each table has at most.
@@ -166,14 +167,15 @@ impl Summary {
             return Ok(());
         }
         writeln!(f, "\ngoroutines by the function they were started with")?;
-        let row = |name: &str, g: &super::Group| {
+        let row = |name: &str, count: u64, spent: &Spent| {
             let name = if name.is_empty() { "(unknown)" } else { name };
-            let cells = [time(g.running), time(g.runnable), time(g.blocked), time(g.syscall)];
-            [name.to_string(), number(g.count)].into_iter().chain(cells).collect()
+            let cells = [time(spent.running), time(spent.runnable), time(spent.blocked), time(spent.syscall)];
+            [name.to_string(), number(count)].into_iter().chain(cells).collect()
         };
-        let mut rows: Vec<Vec<String>> = groups.iter().take(ROWS).map(|g| row(&g.name, g)).collect();
+        let mut rows: Vec<Vec<String>> = groups.iter().take(ROWS).map(|g| row(&g.name, g.count, &g.spent())).collect();
         if groups.len() > ROWS {
-            rows.push(row(&format!("all {} functions", groups.len()), &self.spent()));
+            let count = groups.iter().map(|g| g.count).sum();
+            rows.push(row(&format!("all {} functions", groups.len()), count, &self.spent()));
         }
         let head = ["function", "count", "running", "runnable", "blocked", "in calls"];
         write!(f, "{}", Table { head: &head, text_last: false, rows })
@@ -181,14 +183,17 @@ impl Summary {
 
     fn blocking(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waits = &self.waits;
-        let table = |f: &mut fmt::Formatter<'_>, title: &str, stats: &[(std::sync::Arc<str>, Stat)]| {
+        let table = |f: &mut fmt::Formatter<'_>, title: &str, stats: &[(std::sync::Arc<str>, Histogram)]| {
             if stats.is_empty() {
                 return Ok(());
             }
             writeln!(f, "\n{title}")?;
             let name = |reason: &str| if reason.is_empty() { "(none given)".to_string() } else { reason.to_string() };
-            let rows =
-                stats.iter().take(ROWS).map(|(r, s)| [name(r)].into_iter().chain(stat_cells(s)).collect()).collect();
+            let rows = stats
+                .iter()
+                .take(ROWS)
+                .map(|(r, s)| [name(r)].into_iter().chain(stat_cells(&s.stat())).collect())
+                .collect();
             let head = ["reason", "count", "total", "mean", "longest", "open"];
             write!(f, "{}", Table { head: &head, text_last: false, rows })
         };
@@ -218,7 +223,7 @@ impl Summary {
     }
 
     fn scheduling(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let latency = &self.latency;
+        let latency = &self.latency.all;
         if latency.count() > 0 {
             let q = |q| time(latency.quantile(q).into());
             writeln!(f, "\nfrom runnable to running, {} times", number(latency.count()))?;
@@ -240,9 +245,9 @@ impl Summary {
             let [count, total, mean, max, open] = stat_cells(stat);
             writeln!(f, "{what}: {count}, {total} in all, {mean} on average, the longest {max}, {open} open at the end")
         };
-        line(f, "blocking calls", &self.syscalls)?;
-        line(f, "GC cycles", &self.world.gc)?;
-        line(f, "GC assists", &self.world.assists)?;
+        line(f, "blocking calls", &self.syscalls().stat())?;
+        line(f, "GC cycles", &self.world.gc.stat())?;
+        line(f, "GC assists", &self.world.assists.stat())?;
         let ext = &self.ext;
         if ext.steals + ext.handed_off() > 0 {
             write!(

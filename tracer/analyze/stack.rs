@@ -1,16 +1,9 @@
-//! Stacks and strings that outlive their generation.
-//!
-//! A goroutine may wait over many generations, and the tables that its stack is in are gone by then. So what a wait
-//! needs is taken out of the tables, once for each id and generation, and shared.
+//! Stacks as people read them: which frame is of the program.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::read::hash::Seed;
-use crate::read::tables::Tables;
-
 /// A frame of a stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// The function.
     pub func: Arc<str>,
@@ -32,7 +25,7 @@ impl std::fmt::Display for Frame {
 pub struct Stack {
     /// The frames.
     pub frames: Vec<Frame>,
-    user: Option<usize>,
+    pub(super) user: Option<usize>,
 }
 
 impl Stack {
@@ -64,13 +57,23 @@ pub fn is_library(func: &str) -> bool {
         "hashbrown::",
         "test::",
     ];
-    const OTHERS: [&str; 10] = [
+    // Of Go's library what blocks, so that the line that called it shows.
+    const OTHERS: [&str; 19] = [
         "runtime.",
         "runtime/",
         "internal/",
         "sync.",
         "syscall.",
         "sync/atomic.",
+        "time.",
+        "net.",
+        "os.",
+        "io.",
+        "bufio.",
+        "context.",
+        "os/exec.",
+        "os/signal.",
+        "crypto/tls.",
         "__rust",
         "_start",
         "__libc",
@@ -84,41 +87,6 @@ pub fn is_library(func: &str) -> bool {
         name = rest;
     }
     CRATES.iter().chain(&OTHERS).any(|prefix| name.starts_with(prefix))
-}
-
-/// What has been taken out of the tables of the generation at hand.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    strings: HashMap<u64, Arc<str>, Seed>,
-    stacks: HashMap<u64, Arc<Stack>, Seed>,
-}
-
-impl Taken {
-    /// Another generation: ids mean other things.
-    pub fn clear(&mut self) {
-        self.strings.clear();
-        self.stacks.clear();
-    }
-
-    pub fn string(&mut self, id: u64, tables: &Tables) -> Arc<str> {
-        let take = || tables.string(id).unwrap_or_default().into();
-        self.strings.entry(id).or_insert_with(take).clone()
-    }
-
-    pub fn stack(&mut self, id: u64, tables: &Tables) -> Arc<Stack> {
-        let Taken { strings, stacks } = self;
-        let take = || {
-            let mut share = |id: u64| -> Arc<str> {
-                strings.entry(id).or_insert_with(|| tables.string(id).unwrap_or_default().into()).clone()
-            };
-            let frames: Vec<Frame> = (tables.stack_ids(id))
-                .map(|(func, file, line)| Frame { func: share(func), file: share(file), line })
-                .collect();
-            let user = frames.iter().position(|frame| !is_library(&frame.func));
-            Arc::new(Stack { frames, user })
-        };
-        stacks.entry(id).or_insert_with(take).clone()
-    }
 }
 
 #[cfg(test)]
@@ -135,6 +103,8 @@ mod tests {
             "core::ops::function::FnOnce::call_once",
             "<alloc::boxed::Box<F> as core::ops::function::FnOnce<A>>::call_once",
             "runtime.gopark",
+            "net.(*conn).Read",
+            "time.Sleep",
         ] {
             assert!(is_library(func), "{func}");
         }
@@ -144,6 +114,8 @@ mod tests {
             "<app::Server as core::ops::Drop>::drop",
             "rtmp::connect",
             "main.main.func1",
+            "net/http.(*conn).serve",
+            "timeline.draw",
             "stdlib::x",
         ] {
             assert!(!is_library(func), "{func}");

@@ -1,0 +1,275 @@
+//! The tracer for long and in large: a flight recorder at full load, generations of 50,000 goroutines, a file of millions of events. Memory
+//! stays bounded, every file is good, and each generation alone is a trace.
+//!
+//! `RT_SOAK_SECONDS` sets for how long, `RT_SOAK_EVENTS` how many events; then everything is as large as it is meant to be.
+
+mod common;
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use common::alone::generations;
+use common::{Buffer, judge, memory_kib, program, scaled, scratch_file};
+use rt::chan::bounded;
+use rt::trace::{FlightRecorder, Stream};
+use tracer::read::Reader;
+use tracer::read::validate::validate;
+use tracer::wire::{Ev, HEADER};
+
+programs! { flies, crowds, writes_millions }
+
+/// For how long, if somebody has said it.
+fn wished() -> Option<Duration> {
+    let seconds = std::env::var("RT_SOAK_SECONDS").ok()?;
+    Some(Duration::from_secs(seconds.parse().expect("RT_SOAK_SECONDS: want a number")))
+}
+
+/// In a process of its own, since its memory is looked at; or here, where nobody ends it after a while.
+fn run(name: &str, body: fn()) {
+    if wished().is_some() || std::env::var_os("RT_SOAK_EVENTS").is_some() {
+        return body();
+    }
+    let ended = program(name, &[]);
+    ended.expect_code(0);
+    print!("{}", ended.stdout);
+}
+
+/// A file for other readers, in cargo's folder for tests.
+fn kept(name: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trace-soak");
+    fs::create_dir_all(&dir).unwrap();
+    dir.join(name)
+}
+
+/// Pairs that hand something to each other without a pause, until `stop`.
+fn full_load(pairs: usize, stop: &Arc<AtomicBool>) -> Vec<rt::JoinHandle<u64>> {
+    (0..pairs)
+        .flat_map(|_| {
+            let (tx, rx) = bounded(0);
+            let stop = stop.clone();
+            let hits = rt::go(move || {
+                let mut n = 0;
+                while !stop.load(Relaxed) {
+                    tx.send(n).unwrap();
+                    n += 1;
+                }
+                n
+            });
+            [hits, rt::go(move || rx.iter().count() as u64)]
+        })
+        .collect()
+}
+
+/// The first and the last time in a good trace; how many generations it has.
+fn span(path: &PathBuf) -> (Duration, u64) {
+    let mut reader = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
+    let (mut first, mut last) = (i64::MAX, i64::MIN);
+    let (findings, error) = {
+        // The validator takes all events; the times are read by a pass of their own.
+        let mut again = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
+        validate(&mut again)
+    };
+    assert!(error.is_none() && findings.total == 0, "{}: {error:?} {findings:?}", path.display());
+    let (mut number, mut all) = (0, 0);
+    while let Some(e) = reader.next() {
+        let e = e.unwrap();
+        (first, last) = (first.min(e.time), last.max(e.time));
+        if std::mem::replace(&mut number, reader.generation().number) != number {
+            all += 1;
+        }
+    }
+    (Duration::from_nanos((last - first) as u64), all)
+}
+
+const MIN_AGE: Duration = Duration::from_secs(10);
+
+/// A flight recorder beside a stream, while all processors do nothing but make events.
+fn flies() {
+    let time = wished().unwrap_or(Duration::from_secs(4));
+    let (rounds, ring_bytes) = if wished().is_some() { (34, 16 << 20) } else { (2, 2 << 20) };
+    rt::Config::new().gomaxprocs(2).run(move || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let load = full_load(4, &stop);
+        rt::time::sleep(Duration::from_millis(100));
+        // What the first session takes, the names of its functions above all, is there for good.
+        let warm = Stream::start(std::io::sink()).unwrap();
+        rt::time::sleep(Duration::from_millis(300));
+        warm.stop().unwrap();
+        let before_kib = memory_kib("VmRSS");
+        let stream = Stream::start(std::io::sink()).unwrap();
+        let recorder = Arc::new(FlightRecorder::new().max_bytes(ring_bytes).min_age(MIN_AGE));
+        recorder.start().unwrap();
+        let (began, most, most_kib) = (Instant::now(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let watch = {
+            let (recorder, most, most_kib, stop) = (recorder.clone(), most.clone(), most_kib.clone(), stop.clone());
+            rt::go(move || {
+                while !stop.load(Relaxed) {
+                    most.fetch_max(recorder.bytes(), Relaxed);
+                    most_kib.fetch_max(memory_kib("VmRSS") as usize, Relaxed);
+                    rt::time::sleep(Duration::from_millis(10));
+                }
+            })
+        };
+        let mut snapshots = Vec::new();
+        for round in 0..rounds {
+            rt::time::sleep(time / rounds);
+            // Three at once, from goroutines of their own.
+            let files: Vec<_> = (0..3)
+                .map(|i| {
+                    let (recorder, path) = (recorder.clone(), scratch_file(&format!("flight-{round}-{i}.trace")));
+                    rt::go(move || {
+                        let bytes = recorder.snapshot(File::create(&path).unwrap()).unwrap();
+                        (path, bytes, began.elapsed())
+                    })
+                })
+                .collect();
+            snapshots.extend(files.into_iter().map(|h| h.join().unwrap()));
+        }
+        stop.store(true, Relaxed);
+        watch.join().unwrap();
+        let handed: u64 = load.into_iter().map(|h| h.join().unwrap()).sum();
+        recorder.stop();
+        let stats = stream.stop().unwrap();
+        // Judged when nobody is disturbed by that.
+        let mut full = 0;
+        for (path, bytes, since) in snapshots {
+            let (covers, generations) = span(&path);
+            // It reaches back as far as it is to, or to the start; or else there was no room for one generation more.
+            let is_full = bytes as usize >= ring_bytes / 4;
+            let reaches = covers + Duration::from_millis(200) >= MIN_AGE.min(since);
+            assert!(reaches || is_full, "{covers:?} in {bytes} bytes, {generations} generations, {since:?} after the start");
+            full += usize::from(is_full);
+            fs::remove_file(path).unwrap();
+        }
+        let (most, most_kib) = (most.load(Relaxed), most_kib.load(Relaxed) as u64);
+        println!(
+            "flight recorder: {handed} values in {time:?}, {} MB streamed beside it, {} snapshots ({full} full); at most {:.2} of \
+             {} MiB kept; RSS {before_kib} KiB before, {most_kib} at most",
+            stats.bytes / 1_000_000,
+            rounds * 3,
+            most as f64 / ring_bytes as f64,
+            ring_bytes >> 20,
+        );
+        assert!(full > 0, "the load was too small to fill it");
+        // What the program has grown by is the tracer's: the ring, what is on its way to it, and what snapshots hold for as long as they
+        // are written. On a machine that lets the tracer's thread wait, generations grow meanwhile: so by default this only
+        // tells whether there is a bound at all.
+        let grown = (most_kib.saturating_sub(before_kib) << 10) as usize;
+        let bound = if wished().is_some() { 2 * ring_bytes } else { 256 << 20 };
+        assert!(most <= bound && grown <= bound, "{most} bytes kept, {grown} more bytes of memory than before");
+    });
+}
+
+#[test]
+fn stress_a_flight_recorder_at_full_load() {
+    run("flies", flies);
+}
+
+const CROWD: usize = scaled(50_000, 5_000);
+
+/// Many goroutines, most of which do nothing in most generations.
+fn crowds() {
+    let time = wished().unwrap_or(Duration::from_secs(3));
+    let crowd = if wished().is_some() { 50_000 } else { CROWD };
+    let buffer = Buffer::default();
+    let out = buffer.clone();
+    rt::run(move || {
+        let (tx, rx) = bounded::<()>(0);
+        let all: Vec<_> = (0..crowd)
+            .map(|_| {
+                let rx = rx.clone();
+                rt::go(move || rx.iter().count())
+            })
+            .collect();
+        let stream = Stream::start(out).unwrap();
+        let began = Instant::now();
+        while began.elapsed() < time {
+            tx.send(()).unwrap();
+            rt::time::sleep(Duration::from_micros(100));
+        }
+        stream.stop().unwrap();
+        drop(tx);
+        assert!(all.into_iter().map(|h| h.join().unwrap()).sum::<usize>() > 0);
+    });
+    let trace = buffer.take();
+    judge("a crowd", &trace);
+    let all = generations(&trace);
+    let (mut alone_bytes, count) = (0, all.len());
+    for (i, told) in all.into_iter().enumerate() {
+        let alone = [&HEADER[..], &trace[told.bytes.clone()]].concat();
+        judge(&format!("a crowd, generation {i} alone"), &alone);
+        let named = generations(&alone).pop().expect("one").named;
+        assert!(named.len() >= crowd, "{} of {crowd} goroutines in generation {i}", named.len());
+        assert!(told.alive.is_subset(&named), "somebody lives and is not named in generation {i}");
+        alone_bytes += alone.len();
+        // For Go's reader, by way of the conformance checks.
+        if i == 1 || wished().is_some() {
+            fs::write(kept(&format!("generation-{i}.trace")), &alone).unwrap();
+        }
+    }
+    assert!(count as u64 >= time.as_secs(), "{count} generations");
+    println!("a crowd of {crowd}: {count} generations in {time:?}, {alone_bytes} bytes, each good alone");
+}
+
+#[test]
+fn stress_each_generation_names_a_crowd() {
+    run("crowds", crowds);
+}
+
+/// One large file.
+fn writes_millions() {
+    let events: u64 = match std::env::var("RT_SOAK_EVENTS") {
+        Ok(n) => n.parse().expect("RT_SOAK_EVENTS: want a number"),
+        Err(_) => scaled(4_000_000, 1_000_000) as u64,
+    };
+    let path = scratch_file("millions.trace");
+    let file = File::create(&path).unwrap();
+    rt::Config::new().gomaxprocs(2).run(move || {
+        let stream = Stream::start(file).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let began = Instant::now();
+        let load = full_load(2, &stop);
+        // Six events for each value, or a few less at several Ps: it is counted below.
+        let wanted = events.div_ceil(3) * 2;
+        let bytes = |p: &PathBuf| fs::metadata(p).map_or(0, |m| m.len());
+        while bytes(&path) < wanted * 6 {
+            rt::time::sleep(Duration::from_millis(50));
+        }
+        stop.store(true, Relaxed);
+        let handed: u64 = load.into_iter().map(|h| h.join().unwrap()).sum();
+        let took = began.elapsed();
+        let stats = stream.stop().unwrap();
+        let peak_kib = memory_kib("VmHWM");
+        assert_eq!(stats.bytes, bytes(&path));
+        let reader = Reader::new(BufReader::with_capacity(1 << 20, File::open(&path).unwrap())).unwrap();
+        let (mut read, mut switches) = (0u64, 0u64);
+        for e in reader {
+            let e = e.unwrap();
+            read += 1;
+            switches += u64::from(e.kind == Ev::GoStart);
+        }
+        assert!(read >= events && switches > 0, "{read} events of {events}");
+        println!(
+            "{read} events in one file of {} MB, by {handed} hand-overs in {took:?}: {:.1} million/s, {:.0} MB/s; RSS {} MiB at \
+             most while it was written, {} with its reading",
+            stats.bytes / 1_000_000,
+            read as f64 / took.as_secs_f64() / 1e6,
+            stats.bytes as f64 / took.as_secs_f64() / 1e6,
+            peak_kib >> 10,
+            memory_kib("VmHWM") >> 10,
+        );
+        // What may wait for the writer, two generations with their tables, and the program.
+        let most_kib = (tracer::record::PENDING_BYTES_MAX as u64 >> 10) + (200 << 10);
+        assert!(peak_kib <= most_kib, "{peak_kib} KiB");
+        fs::remove_file(path).unwrap();
+    });
+}
+
+#[test]
+fn stress_millions_of_events_in_one_file() {
+    run("writes_millions", writes_millions);
+}
