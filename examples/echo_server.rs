@@ -9,7 +9,7 @@
 //! threads as there are processors.
 //!
 //! With `--trace echo.trace --for 5` look at `go tool trace echo.trace`, or at the summary of
-//! `cargo run -p gort-tracer --example check -- echo.trace`: one goroutine for each connection, of a closure in
+//! `cargo run -p gort-cli -- stat echo.trace`: one goroutine for each connection, of a closure in
 //! `echo_server::serve`, and all of them wait for the network at the line of `echo` that reads.
 
 use rt::net::TcpStream;

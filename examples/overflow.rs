@@ -4,7 +4,7 @@
 //! size of its stack and the function that recurses, and then dies of SIGSEGV, as a thread would.
 //!
 //! The program traces itself into overflow.trace in the current folder. What was written before the end can be read:
-//! `cargo run -p gort-tracer --example check -- overflow.trace`.
+//! `cargo run -p gort-cli -- print overflow.trace`.
 
 use std::error::Error;
 use std::fs::File;

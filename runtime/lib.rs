@@ -38,6 +38,7 @@
 //! - **Blocking the thread** (file I/O, C code, a long loop) does not stop the others: the scheduler hands the processor on.
 //!   [`blocking`] makes it do so sooner; [`fs`], [`io`] and [`process`] are std's in such calls.
 //! - **What is it doing?** [`debug::goroutines`], or SIGQUIT, tells of every goroutine where it is and what it waits for.
+//! - **Graphs with cycles** can live in a garbage-collected heap: the module `gc`, with the feature of that name.
 //! - **Futures** that are not tied to an executor run in goroutines: [`block_on`], [`spawn_future`].
 //! - When [`run`] returns, other goroutines are neither waited for nor unwound.
 #![warn(missing_docs)]
@@ -56,6 +57,8 @@ pub mod debug;
 pub mod fs;
 #[cfg(not(loom))]
 mod future;
+#[cfg(all(feature = "gc", not(loom)))]
+pub mod gc;
 #[cfg(not(loom))]
 pub mod goroutine;
 #[cfg(not(loom))]
@@ -92,6 +95,14 @@ mod sched {
     mod border;
     mod searchers;
     mod state;
+}
+
+/// As above.
+#[cfg(loom)]
+#[allow(dead_code)]
+mod gc {
+    mod bits;
+    mod quiet;
 }
 
 /// As above.

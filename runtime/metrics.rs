@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::sched::counts::{self, BUCKETS, Durations, HAND_OFFS, STOPPED, STOPPING, WITHOUT_P};
+use crate::sched::counts::{self, BUCKETS, Durations, HAND_OFFS, OTHER_PAUSES, WITHOUT_P};
 use crate::sched::p::P;
 use crate::sched::state::Status;
 use crate::sched::{SCHED, calls, quit, reporter, run, tripwire, watchdog};
@@ -231,7 +231,7 @@ impl fmt::Display for Snapshot {
 
 /// All metrics there are, by name.
 pub fn all() -> &'static [Description] {
-    &ALL
+    ALL
 }
 
 /// Reads metrics by name.
@@ -289,7 +289,19 @@ const NOW: bool = false;
 const EVER: bool = true;
 
 /// Sorted by name.
-static ALL: [Description; 28] = [
+static ALL: &[Description] = &[
+    #[cfg(feature = "gc")]
+    count("/gc/cycles/total:gc-cycles", EVER, "Cycles of the collected heap that are over, sweeping included.", || {
+        number(crate::gc::stats().cycles)
+    }),
+    #[cfg(feature = "gc")]
+    count("/gc/heap/goal:bytes", NOW, "Bytes of objects at which the next cycle is to be over.", || {
+        number(crate::gc::stats().goal_bytes as u64)
+    }),
+    #[cfg(feature = "gc")]
+    count("/gc/heap/live:bytes", NOW, "Bytes of objects that the last cycle has left.", || {
+        number(crate::gc::stats().marked_bytes as u64)
+    }),
     count(
         "/gort/sched/blocking-calls/queued:calls",
         EVER,
@@ -416,16 +428,29 @@ static ALL: [Description; 28] = [
         "How long goroutines were runnable before they ran. One in 64 is measured, at random; all of them while a trigger of a flight recorder asks for it.",
         || seconds(SCHED.all_ps().iter().map(|p| &p.counts.latencies)),
     ),
+    #[cfg(feature = "gc")]
+    distribution(
+        "/sched/pauses/stopping/gc:seconds",
+        "How long it took the collector to stop the world, from the decision until all processors stood still. A part of \
+         /sched/pauses/total/gc:seconds.",
+        || seconds([&counts::GC_PAUSES.stopping]),
+    ),
     distribution(
         "/sched/pauses/stopping/other:seconds",
         "How long it took to stop the world, from the decision until all processors stood still. A part of \
          /sched/pauses/total/other:seconds.",
-        || seconds([&STOPPING]),
+        || seconds([&OTHER_PAUSES.stopping]),
+    ),
+    #[cfg(feature = "gc")]
+    distribution(
+        "/sched/pauses/total/gc:seconds",
+        "How long the world was stopped by the collector, from the decision until it ran again. Plain code goes on meanwhile.",
+        || seconds([&counts::GC_PAUSES.stopped]),
     ),
     distribution(
         "/sched/pauses/total/other:seconds",
         "How long the world was stopped, from the decision until it ran again. Plain code goes on meanwhile.",
-        || seconds([&STOPPED]),
+        || seconds([&OTHER_PAUSES.stopped]),
     ),
     count("/sched/threads/total:threads", NOW, "Threads of the runtime that live, its helpers among them.", || {
         number(threads())
@@ -497,7 +522,7 @@ mod tests {
         assert!(ALL.is_sorted_by(|a, b| a.name < b.name));
         for d in all() {
             let (path, unit) = d.name.split_once(':').expect("a unit");
-            assert!(path.starts_with("/sched/") || path.starts_with("/gort/"), "{d}");
+            assert!(["/sched/", "/gort/", "/gc/"].iter().any(|group| path.starts_with(group)), "{d}");
             assert_eq!(unit, d.unit);
             assert_eq!((d.read)().kind(), d.kind, "{d}");
         }

@@ -42,6 +42,8 @@ fn before_the_start() {
             assert_eq!(value.kind(), d.kind);
             match value {
                 Value::Uint64(n) if d.name == "/sched/gomaxprocs:threads" => assert_eq!(n, 3),
+                // It has one before there is anything.
+                Value::Uint64(n) if d.name == "/gc/heap/goal:bytes" => assert_eq!(n, 4 << 20),
                 Value::Uint64(n) => assert_eq!(n, 0, "{d}"),
                 Value::Float64Histogram(h) => assert_eq!(h.total(), 0, "{d}"),
                 _ => unreachable!(),

@@ -10,7 +10,7 @@
 //! packet costs one read, a response one write, and neither allocates. Requests that come together are answered together.
 //!
 //! With `--trace http.trace --for 5` look at `go tool trace http.trace`, or at the summary of
-//! `cargo run -p gort-tracer --example check -- http.trace`: goroutines of a closure in `http_server::server` wait for the
+//! `cargo run -p gort-cli -- stat http.trace`: goroutines of a closure in `http_server::server` wait for the
 //! network, nearly always where `Input::fill` reads, once a request; for sleep where `/slow` was asked for; and in `write_all` where a client
 //! takes its download slowly.
 

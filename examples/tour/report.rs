@@ -250,7 +250,7 @@ fn commands(paint: &Paint, trace: &str) {
         (format!("go tool trace {trace}"), "the timeline, in a browser"),
         (format!("go tool trace -pprof=sync {trace} > sync.pprof"), "who waited for whom; also =sched, =syscall"),
         ("go tool pprof -top -lines sync.pprof".into(), "that as a table"),
-        (format!("cargo run -p gort-tracer --example check -- {trace}"), "is it valid? and all that it says"),
+        (format!("cargo run --release -p gort-cli -- stat {trace}"), "more of this; also check, blocked, sched, pprof"),
     ];
     let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     for (command, what) in rows {

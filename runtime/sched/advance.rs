@@ -38,6 +38,7 @@ use tracer::unwind::{Cache, Regs};
 use tracer::wire::ext::{self, Record};
 use tracer::wire::{GoStatus, NO_M};
 
+use crate::sched::counts::OTHER_PAUSES;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Kind, Wait};
 use crate::sched::p::P;
@@ -307,6 +308,8 @@ fn begin() -> io::Result<()> {
     // Both take a while the first time; a stopped world is no place for that.
     tracer::unwind::method();
     tracer::clock::ticks_per_second();
+    #[cfg(feature = "gc")]
+    let gc = crate::gc::Advancing::begin();
     let inside = Inside::enter().expect("the advancer is a goroutine");
     let stopped = stop_world(&inside);
     BEGAN_NS.store(mono_ns(), Ordering::Relaxed);
@@ -317,6 +320,8 @@ fn begin() -> io::Result<()> {
         let mut w = guard.writer().expect("just published");
         emit::procs_change(&mut w, m, SCHED.gomaxprocs());
         emit::run_queues(&mut w);
+        #[cfg(feature = "gc")]
+        gc.tell(&mut w, m);
         emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
     }
     drop(stopped);
@@ -328,7 +333,7 @@ fn begin() -> io::Result<()> {
 
 fn stop_world(inside: &Inside) -> Stopped {
     loop {
-        match world::try_stop(inside) {
+        match world::try_stop(inside, &OTHER_PAUSES) {
             Some(stopped) => return stopped,
             None => inside.yield_now(Fixed::Yield),
         }
@@ -338,6 +343,8 @@ fn stop_world(inside: &Inside) -> Stopped {
 /// Makes GOMAXPROCS `n`. The advancer does it because it stops the world anyway, can say so in the trace (T8), and cannot be in the
 /// middle of a census meanwhile, which looks at each P there is.
 fn resize(n: usize, at: Option<At>) -> usize {
+    #[cfg(feature = "gc")]
+    let _gc = crate::gc::Advancing::begin();
     let inside = Inside::enter().expect("the advancer is a goroutine");
     let old = SCHED.gomaxprocs();
     if n == old {
@@ -366,6 +373,8 @@ fn advance(end: End, cache: &mut Cache) {
     assert!(r#gen != 0, "a generation ends while tracing is off");
     let opened_at = record::opened_at();
     let began_ns = mono_ns();
+    #[cfg(feature = "gc")]
+    let gc = crate::gc::Advancing::begin();
     let inside = Inside::enter().expect("the advancer is a goroutine");
     name_ps(&inside, r#gen);
     let still = SLAB.hold_still();
@@ -379,6 +388,8 @@ fn advance(end: End, cache: &mut Cache) {
     if let Some(mut w) = m.slot.acquire().writer() {
         emit::procs_change(&mut w, m, SCHED.gomaxprocs());
         emit::run_queues(&mut w);
+        #[cfg(feature = "gc")]
+        gc.tell(&mut w, m);
     }
     // V2
     let missing: Vec<NotedStatus> =

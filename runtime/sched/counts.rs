@@ -232,8 +232,22 @@ impl HandOffs {
 pub(crate) static WITHOUT_P: AtomicU64 = AtomicU64::new(0);
 
 /// From the decision to stop the world until it stood still, and until it ran again. Written by the stopper, of whom there is one.
-pub(crate) static STOPPING: Durations = Durations::new();
-pub(crate) static STOPPED: Durations = Durations::new();
+pub(crate) struct Pauses {
+    pub(crate) stopping: Durations,
+    pub(crate) stopped: Durations,
+}
+
+/// The collector's.
+#[cfg(feature = "gc")]
+pub(crate) static GC_PAUSES: Pauses = Pauses::new();
+/// All others.
+pub(crate) static OTHER_PAUSES: Pauses = Pauses::new();
+
+impl Pauses {
+    const fn new() -> Pauses {
+        Pauses { stopping: Durations::new(), stopped: Durations::new() }
+    }
+}
 
 #[cfg(test)]
 mod tests {

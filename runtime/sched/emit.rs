@@ -38,7 +38,7 @@ impl At {
     }
 
     #[inline]
-    fn id(self, w: &mut Writer<'_>) -> u64 {
+    pub(crate) fn id(self, w: &mut Writer<'_>) -> u64 {
         if self.end == 0 {
             return 0;
         }

@@ -164,7 +164,7 @@ where
         Caller::Thread(_) => {
             run::start_default();
             let (raw, handle) = task::new(f, Block::new);
-            let id = from_thread(settings, raw, Origin { start, at, creator: 0, stack: None });
+            let id = from_thread(settings, raw, Origin { start, at, creator: 0, stack: None }, foreign_id());
             (handle, id)
         }
         Caller::Machine(_) | Caller::Monitor(_) => unreachable!("nobody is the runtime itself here"),
@@ -172,20 +172,28 @@ where
     Ok(handle.of(id))
 }
 
-/// Makes one of the runtime's own goroutines, while the runtime is being started.
+/// Makes the first of the runtime's own goroutines, while the runtime is being started.
 pub(crate) fn system(f: fn()) {
     let (raw, _) = task::new(f, Block::new);
     let settings = Settings { system: true, ..Settings::default() };
     let origin = Origin { start: task::start_of::<fn()>(), at: Location::caller(), creator: 0, stack: None };
-    from_thread(settings, raw, origin);
+    from_thread(settings, raw, origin, SYSTEM_ID);
+}
+
+/// Makes one more of the runtime's own goroutines, by whoever is outside. As one that a thread makes, it is announced by the M that takes it.
+#[cfg(feature = "gc")]
+pub(crate) fn system_named<F: FnOnce() + Send + 'static>(name: &str, f: F) {
+    let (raw, _) = task::new(f, Block::new);
+    let settings = Settings { system: true, name: Some(name.into()), ..Settings::default() };
+    let origin = Origin { start: task::start_of::<F>(), at: Location::caller(), creator: 0, stack: None };
+    from_thread(settings, raw, origin, foreign_id());
 }
 
 /// Makes a goroutine from a thread without a P, and gives its id.
-fn from_thread(settings: Settings<'_>, task: RawTask, origin: Origin) -> u64 {
+fn from_thread(settings: Settings<'_>, task: RawTask, origin: Origin, id: u64) -> u64 {
     let mut one = GList::new();
     SLAB.take(1, &mut one);
     let g = one.pop_front().expect("the slab gives at least one slot");
-    let id = if settings.system { SYSTEM_ID } else { foreign_id() };
     g.recycle(id);
     equip(g, settings, task, origin, None);
     // It stays Idle: the M that takes it announces it, since GoCreate needs a P (V3).

@@ -21,7 +21,7 @@ use tracer::clock::mono_ns;
 use crate::prim::chaos;
 use crate::sched::SCHED;
 use crate::sched::border::Visit;
-use crate::sched::counts::{STOPPED, STOPPING};
+use crate::sched::counts::Pauses;
 use crate::sched::find::{poller_is_watched, timer_is_due};
 use crate::sched::m::M;
 use crate::sched::p::P;
@@ -35,12 +35,13 @@ static STOPPER: Mutex<u64> = Mutex::new(0);
 pub(crate) struct Stopped {
     visits: Vec<(&'static P, Visit<'static>)>,
     began_ns: u64,
+    pauses: &'static Pauses,
     _one: parking_lot::MutexGuard<'static, u64>,
 }
 
 /// Stops the world. `None` if somebody else is at it; the caller yields and tries again (its lock must not be waited for
-/// inside: the other stopper waits for the caller's M).
-pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
+/// inside: the other stopper waits for the caller's M). It is counted among `pauses`.
+pub(crate) fn try_stop(me: &Inside, pauses: &'static Pauses) -> Option<Stopped> {
     let mut one = STOPPER.try_lock()?;
     *one += 1;
     let began_ns = mono_ns();
@@ -66,8 +67,8 @@ pub(crate) fn try_stop(me: &Inside) -> Option<Stopped> {
             }
         }
     }
-    STOPPING.record(mono_ns().saturating_sub(began_ns));
-    Some(Stopped { visits, began_ns, _one: one })
+    pauses.stopping.record(mono_ns().saturating_sub(began_ns));
+    Some(Stopped { visits, began_ns, pauses, _one: one })
 }
 
 /// Whether `p` is stopped (S-1).
@@ -105,7 +106,7 @@ impl Drop for Stopped {
         }
         chaos::window();
         self.visits.clear();
-        STOPPED.record(mono_ns().saturating_sub(self.began_ns));
+        self.pauses.stopped.record(mono_ns().saturating_sub(self.began_ns));
         for p in SCHED.ps() {
             // Those who do not wait keep the token until their next park, which looks again anyway.
             if let Some(m) = p.m() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::elapsed;
 use super::histogram::Histogram;
 use super::intern::{NOWHERE, NameId, StackId, Stacks};
-use super::procs::{Clocks, ProcTracks};
+use super::procs::{Clocks, Meanwhile, ProcTracks};
 use super::sched::{Delay, Delays};
 use super::user::{OpenRegion, Users};
 use super::wait::{Collector, PlaceId, Waits, Who};
@@ -85,7 +85,7 @@ pub struct Group {
     pub running: Histogram,
     /// Runnable, waiting for a P.
     pub runnable: Histogram,
-    /// So much of that passed while a P was idle, in ns.
+    /// Idle Ps could have saved so much of that, in ns: see [`Delays`](super::Delays).
     pub runnable_idle: u128,
     /// So much of it passed while the world was stopped, in ns.
     pub runnable_stopped: u128,
@@ -132,8 +132,8 @@ struct Stretch {
     reason: NameId,
     ns: u64,
     open: bool,
-    /// How far the clocks went, if it is runnable.
-    meanwhile: Clocks,
+    /// What it was for, if it is runnable.
+    meanwhile: Meanwhile,
 }
 
 impl Gathering {
@@ -281,15 +281,13 @@ impl Tracks {
         let ns = elapsed(track.since, now);
         let who = Who { g: id, name: self.groups.get(track.group as usize).map(|g| g.name), label: label_of(track) };
         let mut stretch =
-            Stretch { state: track.state, reason: self.call, ns, open: false, meanwhile: Clocks::default() };
+            Stretch { state: track.state, reason: self.call, ns, open: false, meanwhile: Meanwhile::default() };
         match track.state {
             State::Runnable => {
                 procs.runnable(now, -1);
-                let clocks = procs.clocks();
-                stretch.meanwhile =
-                    Clocks { idle: clocks.idle - track.clocks.idle, stopped: clocks.stopped - track.clocks.stopped };
+                stretch.meanwhile = procs.clocks().since(track.clocks);
                 if to == State::Running && track.exact {
-                    let Clocks { idle, stopped } = stretch.meanwhile;
+                    let Meanwhile { idle, stopped } = stretch.meanwhile;
                     self.delays.add(Delay { g: id, name: None, begin: track.since, ns, idle, stopped }, who.name);
                 }
             }
@@ -397,7 +395,7 @@ impl Tracks {
     #[inline]
     fn count(groups: &mut Vec<Gathering>, group_of: &mut Vec<u32>, track: &mut Track, stretch: Stretch) {
         if let Some(index) = state_index(stretch.state) {
-            track.spent[index] += stretch.ns;
+            track.spent[index] = track.spent[index].saturating_add(stretch.ns);
         }
         if let Some(group) = groups.get_mut(track.group as usize) {
             return group.count(&stretch);
@@ -484,18 +482,14 @@ impl Tracks {
             let who = Who { g, name, label: label_of(&track) };
             let (times, ns) = ((track.since, end), elapsed(track.since, end));
             let mut stretch =
-                Stretch { state: track.state, reason: self.call, ns, open: true, meanwhile: Clocks::default() };
+                Stretch { state: track.state, reason: self.call, ns, open: true, meanwhile: Meanwhile::default() };
             match track.state {
                 State::Waiting => {
                     stretch.reason = self.waits.reason_at(track.place);
                     self.waits.end(track.place, times, true, who, stacks);
                 }
                 State::Syscall => self.calls.end(track.place, times, true, who, stacks),
-                State::Runnable => {
-                    let clocks = procs.clocks();
-                    stretch.meanwhile.idle = clocks.idle - track.clocks.idle;
-                    stretch.meanwhile.stopped = clocks.stopped - track.clocks.stopped;
-                }
+                State::Runnable => stretch.meanwhile = procs.clocks().since(track.clocks),
                 _ => {}
             }
             Tracks::count(&mut self.groups, &mut self.group_of, &mut track, stretch);
@@ -530,7 +524,7 @@ impl Track {
     fn spent_until(&self, now: i64) -> [u64; 4] {
         let mut spent = self.spent;
         if let Some(index) = state_index(self.state) {
-            spent[index] += elapsed(self.since, now);
+            spent[index] = spent[index].saturating_add(elapsed(self.since, now));
         }
         spent
     }

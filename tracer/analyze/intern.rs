@@ -48,7 +48,8 @@ impl IdCache {
         }
         let at = id as usize;
         if at >= self.dense.len() {
-            let grown = at + 1;
+            // Twice as long, so that what follows is rare.
+            let grown = (at + 1).max(2 * self.dense.len()).min(DENSE_MAX as usize + 1);
             self.dense.resize(grown, NOWHERE);
             // What was too far off before may lie inside now.
             let inside: Vec<u64> = self.sparse.keys().copied().filter(|&id| id < grown as u64).collect();

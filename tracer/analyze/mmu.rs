@@ -273,7 +273,7 @@ impl Edge<'_> {
             self.at += 1;
         }
         let change = self.curve.changes[self.at];
-        self.curve.sums[self.at] + change.share * (time - change.time) as f64
+        self.curve.sums[self.at] + change.share * time.saturating_sub(change.time) as f64
     }
 
     /// When the utilisation changes next.
@@ -291,7 +291,7 @@ impl Curve {
     /// From the first change to the last, in ns.
     pub fn duration_ns(&self) -> u64 {
         let (first, last) = (self.changes.first(), self.changes.last());
-        first.zip(last).map_or(0, |(first, last)| last.time.saturating_sub(first.time) as u64)
+        first.zip(last).map_or(0, |(first, last)| last.time.saturating_sub(first.time).max(0) as u64)
     }
 
     /// The least mean utilisation of all windows of this length in ns, and when the first such window begins. A window longer than
@@ -303,14 +303,14 @@ impl Curve {
         let (mut least, mut when, mut time) = (f64::INFINITY, first, first);
         // The mean is linear between the moments at which an edge of the window meets a change.
         loop {
-            let mean = (right.integral(time + window) - left.integral(time)) / window as f64;
+            let mean = (right.integral(time.saturating_add(window)) - left.integral(time)) / window as f64;
             if mean < least {
                 (least, when) = (mean, time);
             }
-            if time >= last - window {
+            if time >= last.saturating_sub(window) {
                 return Some((least.clamp(0.0, 1.0), when));
             }
-            time = left.next().min(right.next().saturating_sub(window)).min(last - window);
+            time = left.next().min(right.next().saturating_sub(window)).min(last.saturating_sub(window));
         }
     }
 }

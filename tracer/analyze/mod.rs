@@ -131,6 +131,7 @@ impl Summary {
 }
 
 /// From one moment to another, in ns; 0 if the file's clock says that it was the other way round.
+#[inline]
 fn elapsed(from: i64, to: i64) -> u64 {
     to.saturating_sub(from).max(0) as u64
 }

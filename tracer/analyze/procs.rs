@@ -1,8 +1,11 @@
 //! Ps: what each did with its time, and whether goroutines waited while one had nothing to do.
 //!
 //! At each moment a P is idle (nobody's), held (an M has it and runs no goroutine: it looks for one, or switches),
-//! running a goroutine, or lent to a blocking call. Three clocks say what every wait of a runnable goroutine was for:
-//! they stand still but when a P is idle, or the world is stopped, and the wait takes the difference.
+//! running a goroutine, or lent to a blocking call. Two clocks say what every wait of a runnable goroutine was for, and the
+//! wait takes the difference from its begin to its end. One runs while the world is stopped. The other runs while a P is
+//! idle, at the rate at which idle Ps could have shortened the wait: I of them serve I of R goroutines that wait at once, so
+//! the rate is I / R, but not more than 1; and of a queue longer than all P of them they would have taken the part that is
+//! theirs, so it is I / P if R > P.
 
 use super::elapsed;
 use crate::read::hash::IdMap;
@@ -81,13 +84,33 @@ struct Track {
     spent: Proc,
 }
 
-/// The clocks that tell what a wait was for, in ns.
+/// The clocks that tell what a wait was for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clocks {
-    /// Runs while a P is idle and the world is not stopped.
+    /// Runs while a P is idle and the world is not stopped; in parts of a ns.
+    idle: u64,
+    /// Runs while the world is stopped; in ns.
+    stopped: u64,
+}
+
+/// How much of a wait was for what, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Meanwhile {
+    /// Idle Ps could have saved so much.
     pub idle: u64,
-    /// Runs while the world is stopped.
+    /// The world was stopped for so long.
     pub stopped: u64,
+}
+
+/// The parts of a ns in which the clock of idle Ps counts.
+const PARTS: u64 = 1 << 10;
+
+impl Clocks {
+    /// From `begin` to now.
+    #[inline]
+    pub fn since(self, begin: Clocks) -> Meanwhile {
+        Meanwhile { idle: (self.idle - begin.idle) / PARTS, stopped: self.stopped - begin.stopped }
+    }
 }
 
 /// What is known of the Ps at one moment.
@@ -136,13 +159,14 @@ impl ProcTracks {
             self.procs.runnable += u128::from(ns);
         }
         if self.stops > 0 {
-            self.clocks.stopped += ns;
-        } else if self.idle > 0 {
-            self.clocks.idle += ns;
-            if self.runnable > 0 {
-                self.procs.idle_while_runnable += u128::from(ns);
-                self.procs.lost += u128::from(ns) * u128::from(self.idle.min(self.runnable));
-            }
+            self.clocks.stopped = self.clocks.stopped.saturating_add(ns);
+        } else if self.idle > 0 && self.runnable > 0 {
+            let serve = if self.gomaxprocs == i64::MAX { self.runnable } else { self.gomaxprocs.max(1) as u64 };
+            let waiting = self.runnable.min(serve).max(1);
+            let parts = (ns.saturating_mul(PARTS) / waiting).saturating_mul(self.idle.min(waiting));
+            self.clocks.idle = self.clocks.idle.saturating_add(parts);
+            self.procs.idle_while_runnable += u128::from(ns);
+            self.procs.lost += u128::from(ns) * u128::from(self.idle.min(self.runnable));
         }
     }
 

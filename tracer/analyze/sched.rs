@@ -19,7 +19,7 @@ pub struct Delay {
     pub begin: i64,
     /// Until it ran, in ns.
     pub ns: u64,
-    /// So much of that passed while a P was idle and the world was not stopped, in ns.
+    /// Idle Ps could have saved so much of that, in ns.
     pub idle: u64,
     /// So much of it passed while the world was stopped, in ns.
     pub stopped: u64,
@@ -27,8 +27,10 @@ pub struct Delay {
 
 /// Scheduling latency: from being made runnable to running, for each time that both are in the trace.
 ///
-/// The wait of each goroutine splits into three: a P was idle, so the wait was the scheduler's (or the system's, which
-/// did not run the thread that was woken); the world was stopped; all Ps had something to do.
+/// The wait of each goroutine splits into three. What idle Ps could have saved is the scheduler's (or the system's, which did
+/// not run the thread that was woken): while I Ps are idle and R goroutines wait, that is I / R of the time, at most all of
+/// it, and I / P if more wait than there are Ps. The second part is a stopped world. In the rest the Ps had something else
+/// to do.
 #[derive(Clone, Debug, Default)]
 pub struct Delays {
     /// How often and how long.
@@ -43,7 +45,7 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// The part of all waits during which every P had something to do, in ns.
+    /// The part of all waits that was for Ps that had something else to do, in ns.
     pub fn busy(&self) -> u128 {
         self.all.total().saturating_sub(self.idle + self.stopped)
     }

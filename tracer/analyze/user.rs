@@ -215,7 +215,7 @@ impl Users {
         let group = &mut self.regions[region.group as usize];
         group.latency.add_as(elapsed(region.begin, now), open);
         let mut here = spent;
-        here.iter_mut().zip(region.spent).for_each(|(after, before)| *after -= before);
+        here.iter_mut().zip(region.spent).for_each(|(after, before)| *after = after.saturating_sub(before));
         group.spent.add(here);
         if !inside
             && region.task != BACKGROUND

@@ -161,7 +161,7 @@ pub struct StackWaits {
     pub stack: StackId,
     /// How often and how long; duties count, too.
     pub all: Stat,
-    /// The same without duties.
+    /// The same without those that are left out elsewhere.
     pub stat: Stat,
 }
 
@@ -170,11 +170,12 @@ pub struct StackWaits {
 pub struct Waits {
     /// By reason, the longest in total first.
     pub by_reason: Vec<(Arc<str>, Histogram)>,
-    /// By reason and place, the longest in total first; duties are left out.
+    /// By reason and place, the longest in total first; duties are left out, and waits from before the trace of which not even
+    /// the place is known.
     pub by_site: Vec<Site>,
     /// By reason and stack, the longest in total first.
     pub by_stack: Vec<StackWaits>,
-    /// The longest, the longest first; duties are left out.
+    /// The longest, the longest first; the same are left out.
     pub longest: Vec<Wait>,
 }
 
@@ -205,6 +206,8 @@ pub(super) struct Who {
 #[derive(Debug)]
 struct Place {
     reason: ReasonId,
+    /// Neither why nor where is known.
+    dark: bool,
     stack: StackId,
     all: Stat,
     stat: Stat,
@@ -247,7 +250,8 @@ impl Collector {
         }
         let place = self.places.len() as PlaceId;
         let reason = self.reason(reason, stacks);
-        self.places.push(Place { reason, stack, all: Stat::default(), stat: Stat::default() });
+        let dark = stack == StackId::EMPTY && &**stacks.text(self.reasons[reason as usize].name) == BEFORE;
+        self.places.push(Place { reason, dark, stack, all: Stat::default(), stat: Stat::default() });
         self.place_index.insert(key, place);
         place
     }
@@ -275,11 +279,11 @@ impl Collector {
     #[inline]
     pub fn end(&mut self, place: PlaceId, (begin, end): (i64, i64), open: bool, who: Who, stacks: &Stacks) {
         let ns = elapsed(begin, end);
-        let Place { reason, all, stat, .. } = &mut self.places[place as usize];
+        let Place { reason, dark, all, stat, .. } = &mut self.places[place as usize];
         let reason = &mut self.reasons[*reason as usize];
         reason.waits.add_as(ns, open);
         all.add(ns, open);
-        if reason.duty || who.name.is_some_and(|name| stacks.is_library(name)) {
+        if *dark || reason.duty || who.name.is_some_and(|name| stacks.is_library(name)) {
             return;
         }
         stat.add(ns, open);
@@ -320,7 +324,12 @@ impl Collector {
         }
         let mut by_stack: Vec<StackWaits> = (self.places.iter())
             .filter(|place| place.all.count > 0)
-            .map(|&Place { reason, stack, all, stat }| StackWaits { reason: rank[reason as usize], stack, all, stat })
+            .map(|&Place { reason, stack, all, stat, .. }| StackWaits {
+                reason: rank[reason as usize],
+                stack,
+                all,
+                stat,
+            })
             .collect();
         by_stack.sort_by_key(|waits| (std::cmp::Reverse(waits.all.total), waits.reason, waits.stack));
         let mut reasons: Vec<Option<Reason>> = self.reasons.into_iter().map(Some).collect();

@@ -213,7 +213,7 @@ impl WorldTrack {
                     let ns = elapsed(begin, now);
                     world.assists.add(ns);
                     if let Some(cycle) = &mut self.gc {
-                        cycle.assisted += ns;
+                        cycle.assisted = cycle.assisted.saturating_add(ns);
                     }
                 }
             }
@@ -235,12 +235,12 @@ impl WorldTrack {
         // A cycle's own stops: Go ends the one for its begin just after `GCBegin`, and begins the one for its end before
         // `GCEnd`; the order within either is not promised.
         match &mut self.gc {
-            Some(cycle) => cycle.stopped += ns,
+            Some(cycle) => cycle.stopped = cycle.stopped.saturating_add(ns),
             None => match &**stacks.text(reason) {
                 reason::STW_GC_SWEEP_TERM => self.stop_before = ns,
                 reason::STW_GC_MARK_TERM => {
                     if let Some(cycle) = world.cycles.last_mut() {
-                        cycle.stopped += ns;
+                        cycle.stopped = cycle.stopped.saturating_add(ns);
                     }
                 }
                 _ => {}

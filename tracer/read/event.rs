@@ -243,11 +243,9 @@ impl Event {
     }
 
     /// The id in the stack table of where its goroutine was; 0 if it does not say.
+    #[inline]
     pub fn stack(&self) -> u64 {
-        if self.kind == Ev::CpuSample {
-            return self.args[0];
-        }
-        self.kind.spec().main_stack().map_or(0, |i| self.args[i - 1])
+        self.args.get(usize::from(STACK_ARG[self.kind as usize])).copied().unwrap_or(0)
     }
 
     /// The argument of this kind, the first if there are two.
@@ -262,6 +260,7 @@ impl Event {
     }
 
     /// The change of state that it is, if it is one.
+    #[inline]
     pub fn transition(&self) -> Option<Transition> {
         use State::*;
         let [first, second, third, _] = self.args;
@@ -296,6 +295,26 @@ impl Event {
     }
 }
 
+/// For each number of an event, which of its arguments, `dt` not counted, is [`Spec::main_stack`](crate::wire::Spec::main_stack);
+/// beyond the last if there is none.
+static STACK_ARG: [u8; 256] = {
+    let mut place = [u8::MAX; 256];
+    let mut i = 0;
+    while i < SPECS.len() {
+        let spec = &SPECS[i];
+        let mut arg = 1;
+        while arg < spec.args.len() {
+            if matches!(spec.args[arg].kind, ArgKind::Stack) && spec.timed {
+                place[spec.ev as usize] = arg as u8 - 1;
+            }
+            arg += 1;
+        }
+        i += 1;
+    }
+    place[Ev::CpuSample as usize] = 0;
+    place
+};
+
 /// An event as the file has it: before it has found its place and its context.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw {
@@ -307,4 +326,19 @@ pub struct Raw {
     pub args: [u64; 4],
     /// Where it stands in the file.
     pub offset: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stack_is_the_main_one() {
+        for spec in SPECS.iter().filter(|spec| spec.timed) {
+            let args = [11, 12, 13, 14];
+            let (prior, kind) = (Prior::Implied, spec.ev);
+            let event = Event { time: 0, file_time: 0, m: 0, p: 0, g: 0, kind, prior, args, offset: 0 };
+            assert_eq!(event.stack(), spec.main_stack().map_or(0, |i| args[i - 1]), "{}", spec.name);
+        }
+    }
 }

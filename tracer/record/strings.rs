@@ -51,6 +51,16 @@ fixed! {
     Gomaxprocs = reason::STW_GOMAXPROCS,
     /// Blocked until a socket is ready.
     Network = reason::NETWORK,
+    /// Blocked until others have marked.
+    GcMarkAssist = reason::GC_MARK_ASSIST,
+    /// The background sweeper has nothing to sweep.
+    GcSweeper = reason::GC_SWEEPER,
+    /// Blocked until a GC cycle is over.
+    GcEnd = reason::GC_END,
+    /// The world is stopped to begin marking.
+    GcSweepTermination = reason::STW_GC_SWEEP_TERM,
+    /// The world is stopped to end marking.
+    GcMarkTermination = reason::STW_GC_MARK_TERM,
 }
 
 impl Fixed {

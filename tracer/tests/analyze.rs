@@ -194,18 +194,34 @@ fn a_wait_tells_whether_a_p_was_idle() {
         m.after(980, Ev::ProcStop, &[]).after(3_000, Ev::ProcStart, &[1, 1]); // 2,000, 5,000
     });
     let s = summary(&trace);
-    // G 7 from 1,100 to 3,100, G 1 from 3,000 to 4,500; a P is idle from 2,000 on.
+    // G 7 from 1,100 to 3,100, G 1 from 3,000 to 4,500; a P is idle from 2,000 on, for both from 3,000 to 3,100.
     assert_eq!((s.latency.all.count(), s.latency.all.total()), (2, 2_000 + 1_500));
-    assert_eq!((s.latency.idle, s.latency.stopped, s.latency.busy()), (1_100 + 1_500, 0, 900));
+    assert_eq!((s.latency.idle, s.latency.stopped, s.latency.busy()), (1_050 + 1_450, 0, 1_000));
     let [first, second] = &s.latency.longest[..] else { panic!("{:?}", s.latency.longest) };
-    assert_eq!((first.g, first.begin, first.ns, first.idle), (7, 1_100, 2_000, 1_100));
-    assert_eq!((second.g, second.ns, second.idle), (1, 1_500, 1_500));
+    assert_eq!((first.g, first.begin, first.ns, first.idle), (7, 1_100, 2_000, 1_050));
+    assert_eq!((second.g, second.ns, second.idle), (1, 1_500, 1_450));
     // Somebody is runnable from 1,100 to 4,500.
     assert_eq!((s.procs.runnable, s.procs.idle_while_runnable, s.procs.lost), (3_400, 2_500, 2_500));
     let [p0, p1] = &s.procs.each[..] else { panic!("{:?}", s.procs.each) };
     assert_eq!((p0.running, p0.held, p0.idle, p0.starts), (1_999 + 900 + 1_500, 100 + 500, 0, 2));
     assert_eq!((p1.running, p1.held, p1.idle), (0, 999 + 1_000, 3_000));
     assert_eq!(s.procs.all().idle, 3_000);
+}
+
+/// A queue of four on two Ps, of which one is idle: half of the wait is the idle one's.
+#[test]
+fn idle_ps_could_have_taken_their_part_of_a_long_queue() {
+    let trace = Trace::new().generation(1, |g| {
+        let m = g.batch(0, 1_000).after(0, Ev::ProcStatus, &[0, P_RUNNING]).after(0, Ev::GoStatus, &[1, 0, RUNNING]);
+        let m = m.after(0, Ev::ProcStatus, &[1, P_IDLE]).after(10, Ev::ProcsChange, &[2, 0]);
+        let m = (2..6).fold(m, |m, id| m.after(1, Ev::GoCreate, &[id, 0, 0])); // 1,011 to 1,014
+        let m = m.after(986, Ev::GoDestroy, &[]).after(14, Ev::GoStart, &[5, 1]); // 2,000, 2,014
+        m.after(1, Ev::HeapAlloc, &[1]).done();
+    });
+    let s = summary(&trace);
+    let [wait] = &s.latency.longest[..] else { panic!("{:?}", s.latency.longest) };
+    assert_eq!((wait.g, wait.ns, wait.idle), (5, 1_000, 500));
+    assert_eq!(s.procs.lost, 2_015 - 1_011);
 }
 
 #[test]
@@ -230,7 +246,8 @@ fn a_stopped_world_is_nobodys_fault() {
     });
     let s = summary(&trace);
     let [wait] = &s.latency.longest[..] else { panic!("{:?}", s.latency.longest) };
-    assert_eq!((wait.ns, wait.stopped, wait.idle), (501, 300, 201));
+    // For the last ns, G 1 is another that waits.
+    assert_eq!((wait.ns, wait.stopped, wait.idle), (501, 300, 200));
     assert_eq!(s.procs.stopped, 300);
 }
 

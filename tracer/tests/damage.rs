@@ -5,7 +5,8 @@
 mod common;
 
 use common::*;
-use tracer::analyze;
+use tracer::analyze::profile::{self, ProfileKind};
+use tracer::analyze::{self, Names, mmu};
 use tracer::read::{Error, Reader, Rule, validate};
 use tracer::wire::{Ev, HEADER};
 
@@ -24,6 +25,26 @@ fn look(trace: &[u8]) {
     }
     if let Ok(mut reader) = Reader::new(trace) {
         let _ = validate::validate(&mut reader);
+    }
+    if let Ok(mut reader) = Reader::new(trace) {
+        let mut profiles = ProfileKind::ALL.map(|kind| profile::Builder::new(kind).complete());
+        let mut like_go = ProfileKind::ALL.map(profile::Builder::new);
+        let causes = mmu::Causes { sweeps: true, ..mmu::Causes::default() };
+        let (mut utilization, mut names) = (mmu::Builder::new(causes), Names::default());
+        while let Some(Ok(event)) = reader.next() {
+            let tables = reader.tables();
+            profiles.iter_mut().chain(&mut like_go).for_each(|profile| profile.event(&event, tables));
+            utilization.event(&event, tables);
+            names.event(&event, tables);
+            names.get(event.g);
+        }
+        for profile in profiles.into_iter().chain(like_go).map(profile::Builder::finish) {
+            profile.total();
+        }
+        let curve = utilization.finish();
+        for window in [0, 1, 1_000, u64::MAX] {
+            assert!(curve.mmu(window).is_none_or(|(mmu, _)| (0.0..=1.0).contains(&mmu)));
+        }
     }
 }
 

@@ -47,7 +47,7 @@ const ALONE: How = How::Alone(&[]);
 const SERVE: [&str; 3] = ["--addr", "127.0.0.1:0", "--until-eof"];
 
 #[rustfmt::skip]
-const EXAMPLES: [Example; 12] = [
+const EXAMPLES: [Example; 14] = [
     Example { name: "hello",         how: ALONE, end: End::Code(0),         says: &["hello from goroutine 3"],                        leaves: &[] },
     Example { name: "ping_pong",     how: ALONE, end: End::Code(0),         says: &["two goroutines", "two threads"],                 leaves: &[] },
     Example { name: "pipeline",      how: ALONE, end: End::Code(0),         says: &["starts at 837799 and has 525 numbers"],          leaves: &[] },
@@ -56,6 +56,8 @@ const EXAMPLES: [Example; 12] = [
     Example { name: "stuck",         how: ALONE, end: End::Code(2),         says: &[DEADLOCK, "\"clerk\" [chan receive, ", "\"counter\" [sync, ", ", held by goroutine", ", on wait group at"], leaves: &[] },
     Example { name: "overflow",      how: ALONE, end: End::Signal(SIGSEGV), says: &["stack overflow", "surveyor", "overflow::depth"], leaves: &[] },
     Example { name: "tour",          how: ALONE, end: End::Code(0),         says: &["SHOP.ledger.lock()", "hand-offs", "outside too long"], leaves: &["tour.trace"] },
+    Example { name: "gc_tree",       how: ALONE, end: End::Code(0),         says: &["256 trees of depth 10: 524032 nodes", "the long-lived tree of depth 14: 32767 nodes", "collections freed"], leaves: &[] },
+    Example { name: "gc_cache",      how: How::Alone(&["--trace", "gc_cache.trace"]), end: End::Code(0), says: &["640000 requests, 64 % of them hits", "32000 entries are left", "left 0 bytes"], leaves: &["gc_cache.trace"] },
     Example {
         name: "echo_server",
         how: How::Serving(&["--trace", "echo_server.trace"], &[&["--mode", "echo", "--requests", "2000", "--connections", "8", "--trace", "echo_load.trace"]]),
@@ -101,7 +103,7 @@ pub(crate) fn run(names: &[String]) -> Step {
     table_is_complete()?;
     let chosen: Vec<&Example> =
         EXAMPLES.iter().filter(|example| names.is_empty() || names.iter().any(|name| name == example.name)).collect();
-    let build = Run::cargo(&["build", "--release", "--package", "gort"]);
+    let build = Run::cargo(&["build", "--release", "--package", "gort", "--features", "gc"]);
     let callers = chosen.iter().filter(|example| matches!(example.how, How::Serving(..))).map(|_| LOAD);
     build
         .args(chosen.iter().map(|example| example.name).chain(callers).flat_map(|name| ["--example", name]))

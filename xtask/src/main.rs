@@ -42,8 +42,9 @@ usage: cargo xtask COMMAND
   bench [ARGS...]               benches/switch: ours beside its rivals in one run (--help for its options)
   bench net [ARGS...]           the same with sockets: echo, connecting, a stream, idle connections, dialling beside busy Ps
   bench http [ARGS...]          the same with servers of HTTP beside wrk
+  bench gc [ARGS...]            the same with the collected heap
   bench read [--rounds N]       decoding and ordering traces of 110 MB: our reader beside Go's library
-  bench publish [switch|net|http] [ARGS...]
+  bench publish [switch|net|http|gc] [ARGS...]
                                 all of them, the first with two allocators too, or one; and docs/BENCHMARKS.md anew
 
 Checks that run programs keep what those leave behind under target/xtask.

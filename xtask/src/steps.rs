@@ -70,7 +70,7 @@ pub(crate) fn lto() -> Step {
     Ok("migration tests passed".into())
 }
 
-const SUITES: [&str; 3] = ["switch", "net", "http"];
+const SUITES: [&str; 4] = ["switch", "net", "http", "gc"];
 
 /// The benches; `publish` writes docs/BENCHMARKS.md.
 pub(crate) fn bench(args: &[String]) -> Step {
@@ -89,7 +89,7 @@ fn publish(args: &[String]) -> Step {
     let chosen = args.first().and_then(|first| SUITES.into_iter().find(|suite| suite == first));
     let rest = if chosen.is_some() { &args[1..] } else { args };
     if chosen.is_none() && rest.iter().any(|arg| arg == "--workloads" || arg == "--suite") {
-        return Err("workloads belong to one suite: bench publish switch, net or http, and then --workloads".into());
+        return Err("workloads belong to one suite: bench publish switch, net, http or gc, and then --workloads".into());
     }
     let file = project::root().join("docs/BENCHMARKS.md").display().to_string();
     let mut failures = Vec::new();

@@ -42,6 +42,13 @@ func main() {
 			return []float64{ns, cores}
 		}
 	}
+	heap := func(objects int, run func(int)) func() []float64 {
+		return func() []float64 {
+			run(10 * crowd)
+			_, ns, cores := timed(objects, run)
+			return []float64{ns, memoryAtMost() / 1e6, cores}
+		}
+	}
 	run := map[string]func() []float64{
 		"yield-1":       rate(yields),
 		"yield-1000":    rate(crowdedYields),
@@ -61,6 +68,8 @@ func main() {
 			_, ns, cores := measure(max(atLeast, time.Second), crowd, pingPong)
 			return []float64{cores, ns}
 		},
+		"gc-trees": heap(64*million, gcTrees),
+		"gc-graph": heap(16*million, gcGraph),
 	}[*workload]
 	if run == nil {
 		fmt.Fprintln(os.Stderr, "no such workload:", *workload)

@@ -52,21 +52,28 @@ func cpuTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// Resident pages and page tables, in bytes.
-func memory() (resident, tables float64) {
+// What the kernel says of this process under a key, in bytes.
+func statusBytes(key string) float64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		panic(err)
 	}
-	bytes := func(key string) float64 {
-		_, rest, _ := strings.Cut(string(status), key)
-		kib, err := strconv.Atoi(strings.Fields(rest)[0])
-		if err != nil {
-			panic(err)
-		}
-		return float64(kib) * 1024
+	_, rest, _ := strings.Cut(string(status), key)
+	kib, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		panic(err)
 	}
-	return bytes("VmRSS:"), bytes("VmPTE:")
+	return float64(kib) * 1024
+}
+
+// Resident pages and page tables, in bytes.
+func memory() (resident, tables float64) {
+	return statusBytes("VmRSS:"), statusBytes("VmPTE:")
+}
+
+// The most resident memory that this process has ever had, in bytes.
+func memoryAtMost() float64 {
+	return statusBytes("VmHWM:")
 }
 
 func mustBe(wanted, got int) {

@@ -3,7 +3,7 @@
 use crate::drive::Outcome;
 use crate::net;
 use crate::options::Child;
-use crate::rivals::{Contender, Sink, crossbeam, gort, may, parking_lot, smol, stdlib, threads, tokio};
+use crate::rivals::{Contender, Sink, counted, crossbeam, gort, may, parking_lot, smol, stdlib, threads, tokio};
 use crate::workload::Suite;
 
 /// Runs it and prints its values, and for traced ones the bytes per operation. The Go programs print the same.
@@ -11,6 +11,7 @@ pub fn run(child: &Child) -> Result<(), String> {
     let sink = child.contender.sink();
     let (mut outcome, bytes) = match child.workload.spec().suite {
         Suite::Switch => switch(child, sink)?,
+        Suite::Gc => heap(child, sink)?,
         Suite::Net => net::run(child, sink)?,
         Suite::Http => return Err("wrk measures it".into()),
     };
@@ -18,6 +19,15 @@ pub fn run(child: &Child) -> Result<(), String> {
     let values: Vec<String> = outcome.values.iter().map(f64::to_string).collect();
     println!("{}", values.join(" "));
     Ok(())
+}
+
+fn heap(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> {
+    let Child { contender, workload, procs, at_least, .. } = *child;
+    match contender {
+        ours if ours.is_ours() => gort::run(workload, procs, at_least, sink),
+        Contender::Std => Ok((threads::run(workload, procs, at_least, counted::once), 0)),
+        _ => Err("has no part in it, or a program of its own".into()),
+    }
 }
 
 fn switch(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> {

@@ -59,6 +59,13 @@ pub fn drive(rival: &impl Rival, workload: Workload, at_least: Duration) -> Outc
         Kind::Sleepers => sleepers(rival),
         Kind::Parked(count) => parked(rival, count, workload),
         Kind::Idle(count) => idle(rival, count),
+        Kind::Heap(objects) => {
+            // Some thousands start what a program starts once.
+            rival.run(workload, 10 * CROWD);
+            let measured = timed(objects, &mut |ops| rival.run(workload, ops)).1;
+            let values = vec![measured.ns, probe::memory_at_most() as f64 / 1e6, measured.cores];
+            Outcome { values, ops_all: objects + 10 * CROWD }
+        }
         Kind::Net(_) | Kind::Http => unreachable!("of another suite"),
     }
 }

@@ -43,6 +43,7 @@ pub fn crates(suite: Suite) -> String {
         ],
         Suite::Net => &["tokio", "may", "smol", "async-executor", "async-io", "async-net", "mio"],
         Suite::Http => &["tokio", "hyper", "hyper-util"],
+        Suite::Gc => &[],
     };
     let lock = include_str!("../../../Cargo.lock");
     let versions: Vec<String> =

@@ -82,7 +82,7 @@ fn tables(options: &Options, results: &Results, go: Option<&str>) -> String {
             main_table(&mut text, &all, results, &mut notes);
             threads_table(&mut text, &all, results, &mut notes);
         }
-        Suite::Net | Suite::Http => socket_table(&mut text, options.suite, &all, results, &mut notes),
+        Suite::Net | Suite::Http | Suite::Gc => socket_table(&mut text, options.suite, &all, results, &mut notes),
     }
     traced_table(&mut text, &all, results);
     for (i, note) in notes.0.iter().enumerate() {

@@ -9,22 +9,25 @@ use std::time::Duration;
 pub const HELP: &str = "\
 What goroutines and their sockets cost: ours beside Go, tokio, may, smol and plain threads, in one run.
 
-usage: cargo xtask bench [net|http] [OPTION...]
+usage: cargo xtask bench [net|http|gc] [OPTION...]
 
-  --suite WORD       switch: the scheduler and its primitives; net: sockets; http: a server beside wrk (switch, or what
-                     --workloads belong to)
+  --suite WORD       switch: the scheduler and its primitives; net: sockets; http: a server beside wrk; gc: the collected
+                     heap (switch, or what --workloads belong to)
   --rounds N         rounds of which the median is shown (7; 3 at most where goroutines are parked or dial)
   --millis N         least length of a measured run (switch 100, net 500, http 5000)
   --procs N,...      numbers of Ps (1,2)
   --only WORD,...    contenders (all that take part)
-             everywhere: gort go tokio
-             switch:     may smol std parking_lot crossbeam gort-sink gort-file gort-flight go-sink go-flight
-             net:        may smol std mio gort-sink gort-file gort-flight go-sink go-flight
+             everywhere: gort go
+             switch:     tokio may smol std parking_lot crossbeam gort-sink gort-file gort-flight go-sink go-flight
+             net:        tokio may smol std mio gort-sink gort-file gort-flight go-sink go-flight
+             http:       tokio
+             gc:         std gort-sink go-sink
   --workloads W,...  some of a suite (all)
              switch:     yield-1 yield-1000 spawn-join spawn-group spawn-million ping-pong buffered-1x1 buffered-4x4 mutex
                          mutex-8 skynet timers memory memory-64k idle cores
              net:        echo-64 echo-1000 churn stream connected dial
              http:       hello
+             gc:         gc-trees gc-graph
   --limit N          seconds after which a child is killed (120)
   --markdown FILE    also write the tables there, between the marks for this suite and allocator
   --go PATH          the go command (else $GO, the PATH, or the one that conformance installs)
@@ -193,7 +196,7 @@ fn list<T>(value: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T
 }
 
 fn suite_of(word: &str) -> Result<Suite, String> {
-    Suite::of(word).ok_or_else(|| format!("no suite {word:?}: switch, net or http"))
+    Suite::of(word).ok_or_else(|| format!("no suite {word:?}: switch, net, http or gc"))
 }
 
 fn contender(word: &str) -> Result<Contender, String> {

@@ -36,6 +36,12 @@ pub fn memory() -> Memory {
     Memory { resident: bytes("VmRSS:"), tables: bytes("VmPTE:") }
 }
 
+/// The most resident memory that this process has ever had, in bytes.
+pub fn memory_at_most() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells");
+    kib(&status, "VmHWM:").expect("Linux tells") * 1024
+}
+
 fn kib(status: &str, key: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     line.split_whitespace().next()?.parse().ok()

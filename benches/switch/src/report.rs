@@ -17,6 +17,10 @@ const HTTP_NOTE: &str = "\
 wrk (one thread, 64 connections) takes a core of its own: with as many Ps as cores, client and server compete for one. Only
 ratios within this run mean something, from 0.8 to 1.25 not even they. tokio is hyper on tokio, go is net/http.";
 
+const GC_NOTE: &str = "\
+std has boxes for the trees, and for the graphs counted references of which those that close cycles are weak: somebody has to know which.
+P is its number of processors. The memory is the most that the process had, of all it has.";
+
 /// What is compared with what.
 pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
     let (suite, rounds) = (options.suite, options.rounds);
@@ -27,6 +31,7 @@ pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
             Suite::Switch => "; ns are per operation",
             Suite::Net => "; ns are per round trip, or per connection",
             Suite::Http => "",
+            Suite::Gc => "; ns are per object that is made, counted and left to the collector",
         }
     );
     println!("{}", machine::machine());
@@ -44,6 +49,7 @@ pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {
         Suite::Switch => {}
         Suite::Net => println!("{NET_NOTE}"),
         Suite::Http => println!("{HTTP_NOTE}"),
+        Suite::Gc => println!("{GC_NOTE}"),
     }
     if options.quick {
         println!("quick: THESE FIGURES SAY NOTHING, only that it works");

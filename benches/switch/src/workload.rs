@@ -18,6 +18,21 @@ pub const NAPS: usize = 10;
 /// For how long: all of them, ideally, for a second.
 pub const NAP: Duration = Duration::from_millis(100);
 
+/// Depths of the binary trees, in steps of two.
+pub const TREE_DEPTH_MIN: u32 = 4;
+/// The deepest, and the one that lives all the while.
+pub const TREE_DEPTH_MAX: u32 = 18;
+/// Objects of a cycle.
+pub const RING: u64 = 8;
+/// Cycles that each of [`RIVALRY`] goroutines keeps.
+pub const RINGS: usize = 3_000;
+
+/// So many trees of one depth that each depth has its share of the nodes.
+pub fn trees_of_depth(depth: u32, nodes: u64) -> u64 {
+    let depths = u64::from((TREE_DEPTH_MAX - TREE_DEPTH_MIN) / 2 + 1);
+    (nodes / depths / ((2 << depth) - 1)).max(1)
+}
+
 /// Workloads that are run and reported together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suite {
@@ -27,11 +42,13 @@ pub enum Suite {
     Net,
     /// A server of HTTP beside wrk.
     Http,
+    /// The collected heap.
+    Gc,
 }
 
 impl Suite {
     /// All of them.
-    pub const ALL: [Suite; 3] = [Suite::Switch, Suite::Net, Suite::Http];
+    pub const ALL: [Suite; 4] = [Suite::Switch, Suite::Net, Suite::Http, Suite::Gc];
 
     /// The word on the command line, and in the marks of the tables.
     pub fn word(self) -> &'static str {
@@ -39,6 +56,7 @@ impl Suite {
             Suite::Switch => "switch",
             Suite::Net => "net",
             Suite::Http => "http",
+            Suite::Gc => "gc",
         }
     }
 
@@ -50,7 +68,7 @@ impl Suite {
     /// How long a measured run is at least, unless asked otherwise. A thousand connections take longer to get into step.
     pub fn at_least(self) -> Duration {
         match self {
-            Suite::Switch => Duration::from_millis(100),
+            Suite::Switch | Suite::Gc => Duration::from_millis(100),
             Suite::Net => Duration::from_millis(500),
             Suite::Http => Duration::from_secs(5),
         }
@@ -106,6 +124,10 @@ pub enum Workload {
     Dial,
     /// Requests by wrk through 64 connections.
     Hello,
+    /// Binary trees of many depths, beside one that lives all the while.
+    GcTrees,
+    /// Rings, of which one after the other is replaced.
+    GcGraph,
 }
 
 /// How it is measured (see `drive`).
@@ -125,6 +147,8 @@ pub enum Kind {
     Net(Net),
     /// By wrk (see `http`).
     Http,
+    /// So many objects, once; before them a few. How long, and how much memory at most.
+    Heap(u64),
 }
 
 /// How a workload with sockets is measured.
@@ -215,6 +239,9 @@ const fn of_go(ratio: f64) -> Column {
     column("ns", Some(Target::OfGo(ratio)))
 }
 
+/// Of the collected heap: the time, the memory at most, and how many cores were busy.
+const HEAP: &[Column] = &[of_go(1.5), column("MB at most", None), BUSY];
+
 /// How many cores were busy.
 const BUSY: Column = told("cores");
 
@@ -229,6 +256,7 @@ const fn spec(
     let suite = match kind {
         Kind::Net(_) => Suite::Net,
         Kind::Http => Suite::Http,
+        Kind::Heap(_) => Suite::Gc,
         _ => Suite::Switch,
     };
     let is_long = matches!(kind, Kind::Parked(_) | Kind::Idle(_) | Kind::Net(Net::Idle(_) | Net::Dial(_)));
@@ -238,7 +266,7 @@ const fn spec(
 
 /// All of them, in the order of the report.
 #[rustfmt::skip]
-pub const TABLE: [Spec; 23] = {
+pub const TABLE: [Spec; 25] = {
     use {Kind::*, Procs::*, Target::*, Workload as W, super::workload::Net as N};
     const MILLION: u64 = 1_000_000;
     [
@@ -295,6 +323,8 @@ pub const TABLE: [Spec; 23] = {
             column("us per request", None),
             column("ms, p99", None),
         ]),
+        spec(W::GcTrees, "gc-trees", "binary trees to depth 18, per node", Heap(64 * MILLION), Asked, HEAP),
+        spec(W::GcGraph, "gc-graph", "rings of 8, 24,000 live, per new node", Heap(16 * MILLION), Asked, HEAP),
     ]
 };
 

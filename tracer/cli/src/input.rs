@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ruzstd::decoding::StreamingDecoder;
 use tracer::read::{Error, Event, Info, Reader, Tables, Version};
 
-use crate::Verdict;
+use crate::{Verdict, say};
 
 /// Files from this size on have a progress bar.
 const PROGRESS_BYTES: u64 = 32 << 20;
@@ -69,16 +69,18 @@ impl Input {
 
     /// Gives all events, `Sync`s included, up to the end of the trace, or the damage, or an error of `each`.
     pub fn each<E>(mut self, mut each: impl FnMut(&Event, &Info, &Tables) -> Result<(), E>) -> Result<End, E> {
-        let (mut damage, mut events) = (None, 0);
-        while let Some(event) = self.reader.next() {
-            match event {
-                Ok(event) => {
+        let mut events = 0;
+        let damage = loop {
+            match self.reader.advance() {
+                Ok(true) => {
+                    let event = self.reader.event();
                     events += u64::from(event.kind != tracer::wire::Ev::Sync);
-                    each(&event, self.reader.generation(), self.reader.tables())?;
+                    each(event, self.reader.generation(), self.reader.tables())?;
                 }
-                Err(error) => damage = Some(error),
+                Ok(false) => break None,
+                Err(error) => break Some(error),
             }
-        }
+        };
         self.bar.finish_and_clear();
         let unfinished_bytes = self.reader.unfinished_bytes();
         Ok(End { name: self.name, damage, events, unfinished_bytes })
@@ -88,17 +90,19 @@ impl Input {
 impl End {
     /// Says on standard error what is wrong with the trace, if something is, and answers what that comes to.
     pub fn verdict(&self) -> Verdict {
-        let Some(damage) = &self.damage else { return Verdict::Good };
-        let name = &self.name;
-        if self.events == 0 {
-            eprintln!("gort: {name}: unreadable: {damage}");
-            return Verdict::Unreadable;
+        let (name, events) = (&self.name, self.events);
+        let (verdict, word) = match &self.damage {
+            None if events == 0 => return say(Verdict::Good, &format!("{name}: a trace without events")),
+            None => return Verdict::Good,
+            Some(_) if events == 0 => (Verdict::Unreadable, "unreadable"),
+            Some(_) => (Verdict::Damaged, "damaged"),
+        };
+        let damage = self.damage.as_ref().map(ToString::to_string).unwrap_or_default();
+        say(verdict, &format!("{name}: {word}: {damage}"));
+        if verdict == Verdict::Damaged {
+            say(verdict, &format!("{name}: this is of the {events} events before the damage"));
         }
-        eprintln!(
-            "gort: {name}: damaged: {damage}\ngort: {name}: this is of the {} events before the damage",
-            self.events
-        );
-        Verdict::Damaged
+        verdict
     }
 }
 

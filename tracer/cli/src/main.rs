@@ -79,9 +79,14 @@ fn main() -> ExitCode {
 }
 
 fn complain(why: &str) -> Verdict {
+    say(Verdict::Unreadable, why)
+}
+
+/// Says something on standard error, and hands the verdict on.
+fn say(verdict: Verdict, what: &str) -> Verdict {
     // If nobody listens on stderr either, there is nobody to tell.
-    let _ = writeln!(io::stderr(), "gort: {why}");
-    Verdict::Unreadable
+    let _ = writeln!(io::stderr(), "gort: {what}");
+    verdict
 }
 
 fn run(args: Args, out: &mut Out) -> Outcome {

@@ -8,8 +8,11 @@ use serde::Serialize;
 
 use crate::args::Color;
 
-/// A line of a table is at most this wide if nobody looks, or at least if somebody does.
-const WIDTH: usize = 110;
+/// Tables are at least this wide, on the narrowest terminal; where nobody looks, nothing is shortened.
+const WIDTH_MIN: usize = 100;
+
+/// The last column of a table has at least this much room.
+const LAST_MIN: usize = 40;
 
 /// Standard output.
 pub(crate) struct Out {
@@ -25,8 +28,8 @@ impl Out {
             Color::Never => false,
             Color::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
         };
-        let wide = terminal_size::terminal_size_of(io::stdout()).map_or(0, |(width, _)| usize::from(width.0));
-        Out { to: BufWriter::with_capacity(64 << 10, io::stdout()), colors, width: wide.max(WIDTH) }
+        let wide = terminal_size::terminal_size_of(io::stdout()).map_or(usize::MAX, |(width, _)| usize::from(width.0));
+        Out { to: BufWriter::with_capacity(64 << 10, io::stdout()), colors, width: wide.max(WIDTH_MIN) }
     }
 
     /// Text in this style, if there are colours.
@@ -87,6 +90,11 @@ pub(crate) fn time(ns: impl TryInto<u128>) -> String {
     let value = ns as f64 / divisor;
     let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
     format!("{value:.decimals$} {unit}")
+}
+
+/// The same for a table, in which nothing should look like nothing.
+pub(crate) fn time_cell(ns: u128) -> String {
+    if ns == 0 { "-".into() } else { time(ns) }
 }
 
 /// A number with its digits in threes: `1,234,567`.
@@ -157,7 +165,7 @@ impl Table {
             let mut used = self.indent;
             for (i, cell) in row.iter().enumerate() {
                 let (width, last) = (widths[i], i + 1 == row.len());
-                let room = if last { out.width.saturating_sub(used).max(20) } else { usize::MAX };
+                let room = if last { out.width.saturating_sub(used).max(LAST_MIN) } else { usize::MAX };
                 let cell = shorten(cell, room);
                 line += &match self.head[i].1 {
                     Column::Left => format!("{cell:<width$}"),

@@ -33,7 +33,7 @@ pub fn build(suite: Suite, asked_for: Option<&Path>) -> Result<Golang, String> {
 /// carries what only another one needs.
 fn program(suite: Suite) -> (&'static str, &'static [&'static str]) {
     match suite {
-        Suite::Switch => ("switch-go", &["main.go", "measure.go", "workloads.go"]),
+        Suite::Switch | Suite::Gc => ("switch-go", &["main.go", "measure.go", "workloads.go", "heap.go"]),
         Suite::Net => ("switch-net-go", &["net.go", "measure.go"]),
         Suite::Http => ("switch-http-go", &["http.go"]),
     }

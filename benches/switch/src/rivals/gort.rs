@@ -1,7 +1,7 @@
 //! Ours.
 
 use crate::drive::{Lateness, Outcome, Rival, Stacks, drive};
-use crate::rivals::Sink;
+use crate::rivals::{Sink, gort_heap};
 use crate::workload::{BRANCHES, BUFFER, CROWD, NAP, NAPS, RIVALRY, SLEEPERS, Workload};
 use rt::chan::{Sender, bounded};
 use rt::sync::{Mutex, WaitGroup};
@@ -107,6 +107,7 @@ impl Rival for Gort {
                 rt::go(move || skynet(&up, 0, ops));
                 assert_eq!(sum.recv(), Ok(ops * (ops - 1) / 2));
             }
+            Workload::GcTrees | Workload::GcGraph => gort_heap::run(workload, ops),
             _ => unreachable!("no rate"),
         }
     }

@@ -1,8 +1,10 @@
 //! Who takes part. One file per library, which alone names it.
 
+pub mod counted;
 pub mod crossbeam;
 pub mod golang;
 pub mod gort;
+pub mod gort_heap;
 pub mod may;
 pub mod parking_lot;
 pub mod smol;
@@ -164,6 +166,13 @@ impl Contender {
             Suite::Net => return self.part_in_net(workload),
             Suite::Http if matches!(self, Contender::Gort | Contender::Go | Contender::Tokio) => return Part::Takes,
             Suite::Http => return Part::Absent,
+            Suite::Gc => {
+                let takes = matches!(
+                    self,
+                    Contender::Gort | Contender::GortSink | Contender::Go | Contender::GoSink | Contender::Std
+                );
+                return if takes { Part::Takes } else { Part::Absent };
+            }
         }
         match (self, workload) {
             (Contender::Go, Memory64K) => {

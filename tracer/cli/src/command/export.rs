@@ -1,7 +1,7 @@
 //! `gort export`: all events as JSON or CSV, or a timeline for Chrome's viewer and Perfetto.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use tracer::wire::Ev;
 
@@ -15,7 +15,8 @@ use crate::{Failure, Outcome};
 const COLUMNS: [&str; 12] = ["at_ns", "m", "p", "g", "event", "kind", "of", "id", "from", "to", "text", "args"];
 
 pub(crate) fn run(args: &Export, progress: bool, out: &mut Out) -> Outcome {
-    let input = Input::open(&args.file, progress)?;
+    let to_terminal = args.output.is_none() && io::stdout().is_terminal();
+    let input = Input::open(&args.file, progress && !to_terminal)?;
     let end = match &args.output {
         Some(path) if path.as_os_str() != "-" => {
             let cannot = |error: io::Error| Failure::Other(format!("{}: cannot write it: {error}", path.display()));

@@ -78,7 +78,9 @@ fn print(group: &Group, out: &mut Out) -> super::Print {
     table.print(out)?;
     if group.runnable_idle + group.runnable_stopped > 0 {
         let (idle, stopped) = (time(group.runnable_idle), time(group.runnable_stopped));
-        out.aside(&format!("of the wait for a P, {idle} while one was idle, {stopped} while the world was stopped"))?;
+        out.aside(&format!(
+            "of the wait for a P, idle ones could have saved {idle}; {stopped} was for a stopped world"
+        ))?;
     }
     writeln!(out)
 }
@@ -96,7 +98,7 @@ struct Json<'a> {
     alive: u64,
     running: Durations,
     runnable: Durations,
-    runnable_p_idle_ns: u64,
+    runnable_idle_ps_could_have_saved_ns: u64,
     runnable_world_stopped_ns: u64,
     blocked: Vec<Blocked<'a>>,
     syscall: Durations,
@@ -119,7 +121,7 @@ impl<'a> Json<'a> {
             alive: group.alive,
             running: (&group.running).into(),
             runnable: (&group.runnable).into(),
-            runnable_p_idle_ns: to_u64(group.runnable_idle),
+            runnable_idle_ps_could_have_saved_ns: to_u64(group.runnable_idle),
             runnable_world_stopped_ns: to_u64(group.runnable_stopped),
             blocked: blocked.collect(),
             syscall: (&group.syscall).into(),

@@ -1,6 +1,6 @@
 //! `gort print`: events as text, or as a JSON object each.
 
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 
 use tracer::read::{Event, Kind, NONE, Transition};
 use tracer::wire::Ev;
@@ -75,7 +75,7 @@ impl Filter<'_> {
 
 pub(crate) fn run(args: &args::Print, progress: bool, out: &mut Out) -> Outcome {
     let filter = Filter::new(args)?;
-    let input = Input::open(&args.trace.file, progress && args.trace.file.as_os_str() != "-")?;
+    let input = Input::open(&args.trace.file, progress && !io::stdout().is_terminal())?;
     let mut start = None;
     let end = input.each(|event, _, tables| {
         // A Sync at the beginning has the time of the first batch, which may be earlier than any event.

@@ -7,7 +7,7 @@ use super::{Durations, FrameJson, Head, SpentNs, site};
 use crate::Outcome;
 use crate::args::Named;
 use crate::text::Column::{Left, Right};
-use crate::text::{Out, Table, number, time};
+use crate::text::{Out, Table, number, time, time_cell};
 
 pub(crate) fn run(args: &Named, progress: bool, out: &mut Out) -> Outcome {
     let (summary, end) = super::analyze(&args.trace, progress)?;
@@ -40,7 +40,8 @@ pub(crate) fn run(args: &Named, progress: bool, out: &mut Out) -> Outcome {
     for group in groups.iter().take(args.top) {
         let h = &group.latency;
         let [p50, p99] = [0.5, 0.99].map(|q| time(h.quantile(q)));
-        let spent = [group.spent.running, group.spent.runnable, group.spent.blocked, group.spent.syscall].map(time);
+        let spent =
+            [group.spent.running, group.spent.runnable, group.spent.blocked, group.spent.syscall].map(time_cell);
         let cells = [time(h.total()), number(h.count()), p50, p99, time(h.max()), number(h.open())];
         let name = if group.name.is_empty() { "(no name)" } else { &group.name };
         table.row(cells.into_iter().chain(spent).chain([name.to_owned(), site(group.site.as_ref())]));

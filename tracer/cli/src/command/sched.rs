@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::args::Sched;
 use crate::input::End;
 use crate::text::Column::{Left, Right};
-use crate::text::{GOOD, Out, Table, number, percent, plural, time};
+use crate::text::{GOOD, Out, Table, number, percent, plural, time, time_cell};
 
 /// Cells of a full bar.
 const BAR: u64 = 40;
@@ -59,7 +59,10 @@ fn latency(summary: &Summary, out: &mut Out) -> Print {
     )?;
     let part = |ns: u128| format!("{} ({})", time(ns), percent(ns, all.total()));
     let (busy, idle, stopped) = (part(latency.busy()), part(latency.idle), part(latency.stopped));
-    writeln!(out, "  of it {busy} while all Ps were in use, {idle} while one was idle, {stopped} in a stopped world")?;
+    writeln!(
+        out,
+        "  of it {busy} for Ps that ran others, {idle} that idle Ps could have saved, {stopped} for a stopped world"
+    )?;
     bars(all, out)
 }
 
@@ -73,7 +76,7 @@ fn by_group(summary: &Summary, top: usize, out: &mut Out) -> Print {
         ("p50", Right),
         ("p99", Right),
         ("longest", Right),
-        ("a P was idle", Right),
+        ("idle Ps' part", Right),
         ("started with", Left),
     ];
     let mut table = Table::new(&columns);
@@ -92,7 +95,7 @@ fn longest(summary: &Summary, top: usize, out: &mut Out) -> Print {
     let columns = [
         ("from", Right),
         ("for", Right),
-        ("a P was idle", Right),
+        ("idle Ps' part", Right),
         ("stopped", Right),
         ("goroutine", Right),
         ("started with", Left),
@@ -121,7 +124,7 @@ fn procs(summary: &Summary, out: &mut Out) -> Print {
     ];
     let mut table = Table::new(&columns);
     let mut row = |name: String, p: &Proc| {
-        let times = [p.running, p.calls, p.held, p.idle].map(time);
+        let times = [p.running, p.calls, p.held, p.idle].map(time_cell);
         let busy = percent(p.running + p.calls, p.running + p.calls + p.held + p.idle);
         table.row([name].into_iter().chain(times).chain([busy, number(p.starts)]));
     };
@@ -184,8 +187,8 @@ struct Json<'a> {
     latency: Durations,
     /// From, to (excluded), count.
     octaves_ns: Vec<(u64, u64, u64)>,
-    all_ps_in_use_ns: u64,
-    p_idle_ns: u64,
+    behind_others_ns: u64,
+    idle_ps_could_have_saved_ns: u64,
     world_stopped_ns: u64,
     groups: Vec<GroupJson<'a>>,
     longest: Vec<DelayJson<'a>>,
@@ -201,7 +204,7 @@ struct Json<'a> {
 #[derive(Serialize)]
 struct GroupJson<'a> {
     function: &'a str,
-    p_idle_ns: u64,
+    idle_ps_could_have_saved_ns: u64,
     world_stopped_ns: u64,
     #[serde(flatten)]
     waits: Durations,
@@ -213,7 +216,7 @@ struct DelayJson<'a> {
     function: Option<&'a str>,
     begin_ns: i64,
     ns: u64,
-    p_idle_ns: u64,
+    idle_ps_could_have_saved_ns: u64,
     world_stopped_ns: u64,
 }
 
@@ -231,7 +234,7 @@ fn json<'a>(summary: &'a Summary, end: &'a End) -> Json<'a> {
     let (latency, procs) = (&summary.latency, &summary.procs);
     let groups = summary.goroutines.groups.iter().filter(|group| group.runnable.count() > 0).map(|group| GroupJson {
         function: &group.name,
-        p_idle_ns: to_u64(group.runnable_idle),
+        idle_ps_could_have_saved_ns: to_u64(group.runnable_idle),
         world_stopped_ns: to_u64(group.runnable_stopped),
         waits: (&group.runnable).into(),
     });
@@ -240,7 +243,7 @@ fn json<'a>(summary: &'a Summary, end: &'a End) -> Json<'a> {
         function: delay.name.as_deref(),
         begin_ns: delay.begin.saturating_sub(summary.start),
         ns: delay.ns,
-        p_idle_ns: delay.idle,
+        idle_ps_could_have_saved_ns: delay.idle,
         world_stopped_ns: delay.stopped,
     });
     let each = procs.each.iter().map(|p| ProcJson {
@@ -255,8 +258,8 @@ fn json<'a>(summary: &'a Summary, end: &'a End) -> Json<'a> {
         trace: Head::of(summary, end),
         latency: (&latency.all).into(),
         octaves_ns: latency.all.octaves(),
-        all_ps_in_use_ns: to_u64(latency.busy()),
-        p_idle_ns: to_u64(latency.idle),
+        behind_others_ns: to_u64(latency.busy()),
+        idle_ps_could_have_saved_ns: to_u64(latency.idle),
         world_stopped_ns: to_u64(latency.stopped),
         groups: groups.collect(),
         longest: longest.collect(),

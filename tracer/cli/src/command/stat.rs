@@ -12,7 +12,7 @@ use crate::Outcome;
 use crate::args::Stat;
 use crate::input::End;
 use crate::text::Column::{Left, Right};
-use crate::text::{BAD, GOOD, Out, Table, WARN, bytes, number, percent, plural, time};
+use crate::text::{BAD, GOOD, Out, Table, WARN, bytes, number, percent, plural, time, time_cell};
 
 /// Rows of a table: two of them, and the rest, fit on a screen of 40 lines.
 const ROWS: usize = 8;
@@ -38,6 +38,7 @@ fn sites(summary: &Summary) -> (Vec<&Site>, Vec<&Site>) {
 
 fn print(summary: &Summary, end: &End, all: bool, out: &mut Out) -> Print {
     head(summary, end, out)?;
+    short(summary, out)?;
     groups(summary, all, out)?;
     waits(summary, out)?;
     scheduler(summary, out)?;
@@ -50,7 +51,8 @@ fn print(summary: &Summary, end: &End, all: bool, out: &mut Out) -> Print {
 fn head(summary: &Summary, end: &End, out: &mut Out) -> Print {
     let procs = summary.world.gomaxprocs.unwrap_or(summary.world.ps);
     let (took, gs) = (time(summary.duration()), &summary.goroutines);
-    let title = format!("{}: {took} of a {} program on {}", end.name, summary.version, plural(procs, "P"));
+    let version = summary.version;
+    let title = format!("{}: {took} on {} (GOMAXPROCS), {version}", end.name, plural(procs, "P"));
     let title = out.paint(crate::text::BOLD, &title);
     writeln!(out, "{title}")?;
     let (events, generations) = (number(summary.events()), plural(summary.generations.len() as u64, "generation"));
@@ -62,6 +64,38 @@ fn head(summary: &Summary, end: &End, out: &mut Out) -> Print {
         plural(summary.world.ms, "thread"),
         bytes(summary.bytes())
     ))
+}
+
+/// `tour.rs:77 tour::enter`, or that there is no stack.
+fn place(site: &Site) -> String {
+    match &*site.func {
+        "" => "(no stack)".to_owned(),
+        func => format!("{} {func}", short_place(&site.file, site.line)),
+    }
+}
+
+/// The answers, in a sentence each.
+fn short(summary: &Summary, out: &mut Out) -> Print {
+    let (sites, _) = sites(summary);
+    if let Some(site) = sites.first() {
+        let total: u128 = sites.iter().map(|site| site.stat.total).sum();
+        let (reason, share) = (or_unknown(&site.reason), percent(site.stat.total, total));
+        let most = format!("{} ({share}) for {reason} at {}", time(site.stat.total), place(site));
+        let most = out.paint(BAD, &most);
+        writeln!(out, "  most waiting, sleep aside: {most}")?;
+    }
+    let (style, verdict) = match blame(summary) {
+        Blame::Nobody => (GOOD, "not to blame: a goroutine that could run did so nearly at once"),
+        Blame::TooFewPs => {
+            (WARN, "not to blame, but goroutines waited behind others: more could run than there are Ps")
+        }
+        Blame::Scheduler => {
+            (BAD, "to blame for a part: goroutines waited for a P while idle ones could have taken them")
+        }
+        Blame::StoppedWorld => (BAD, "not to blame, but the world was stopped while goroutines waited: see gort gc"),
+    };
+    let verdict = out.paint(style, verdict);
+    writeln!(out, "  the scheduler: {verdict}")
 }
 
 /// What a group did for most of its time.
@@ -88,7 +122,7 @@ fn groups(summary: &Summary, all: bool, out: &mut Out) -> Print {
     let mut table = Table::new(&columns);
     for group in shown.iter().take(ROWS) {
         let spent = group.spent();
-        let times = [spent.running, spent.runnable, spent.blocked, spent.syscall].map(time);
+        let times = [spent.running, spent.runnable, spent.blocked, spent.syscall].map(time_cell);
         table.row(times.into_iter().chain([number(group.count), mostly(group), or_unknown(&group.name).to_owned()]));
     }
     table.print(out)?;
@@ -117,10 +151,7 @@ fn waits(summary: &Summary, out: &mut Out) -> Print {
         for (i, site) in sites.iter().take(ROWS).enumerate() {
             let stat = &site.stat;
             let mean = stat.total.checked_div(u128::from(stat.count)).unwrap_or(0);
-            let at = match &*site.func {
-                "" => "(no stack)".to_owned(),
-                func => format!("{} {func}", short_place(&site.file, site.line)),
-            };
+            let at = place(site);
             let reason = or_unknown(&site.reason).to_owned();
             let style = if i == 0 { BAD } else { anstyle::Style::new() };
             table.styled(
@@ -146,19 +177,17 @@ fn waits(summary: &Summary, out: &mut Out) -> Print {
 pub(crate) enum Blame {
     /// They hardly waited.
     Nobody,
-    /// All Ps had something to do.
+    /// The Ps had something else to do.
     TooFewPs,
-    /// A P was idle meanwhile.
+    /// Idle Ps could have taken them.
     Scheduler,
     /// The world was stopped meanwhile.
     StoppedWorld,
 }
 
-/// Of the time in which goroutines could go on (that they ran, called, or waited for a P), the share that they waited is
-/// below this in a program that hardly waits.
+/// A program hardly waits if its goroutines waited for less than this share of the time in which they could go on (they ran,
+/// called, or waited for a P), or of the time that there was of all Ps together.
 const HARDLY: f64 = 0.05;
-/// The same for the wait of all goroutines together as a share of the time from the first event to the last.
-const HARDLY_OF_ALL: f64 = 0.01;
 /// A part of the wait that is more than this is worth a word.
 const MUCH: f64 = 0.25;
 
@@ -166,9 +195,10 @@ pub(crate) fn blame(summary: &Summary) -> Blame {
     let (spent, latency) = (summary.spent(), &summary.latency);
     let wait = latency.all.total();
     let share = |part: u128, whole: u128| part as f64 / whole.max(1) as f64;
-    if share(wait, wait + spent.running + spent.syscall) < HARDLY
-        || share(wait, summary.duration().into()) < HARDLY_OF_ALL
-    {
+    let could = wait + spent.running + spent.syscall;
+    let procs = summary.world.gomaxprocs.unwrap_or(summary.world.ps).max(1);
+    let there_was = u128::from(summary.duration()) * u128::from(procs);
+    if share(wait, could) < HARDLY || share(wait, there_was) < HARDLY {
         Blame::Nobody
     } else if share(latency.idle, wait) > MUCH {
         Blame::Scheduler
@@ -182,15 +212,7 @@ pub(crate) fn blame(summary: &Summary) -> Blame {
 fn scheduler(summary: &Summary, out: &mut Out) -> Print {
     let (latency, procs) = (&summary.latency, &summary.procs);
     let total = latency.all.total();
-    out.title("Was it the scheduler?")?;
-    let (style, verdict) = match blame(summary) {
-        Blame::Nobody => (GOOD, "No. A goroutine that could run did so nearly at once."),
-        Blame::TooFewPs => (WARN, "No, but goroutines waited for their turn: all Ps had something to do."),
-        Blame::Scheduler => (BAD, "Partly: goroutines waited for their turn while a P was idle."),
-        Blame::StoppedWorld => (BAD, "No, but the world was stopped while goroutines waited: see gort gc."),
-    };
-    let verdict = out.paint(style, verdict);
-    writeln!(out, "  {verdict}")?;
+    out.title("How long did they wait for a P?")?;
     if latency.all.count() > 0 {
         let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|q| time(latency.all.quantile(q)));
         let (starts, longest) = (number(latency.all.count()), time(latency.all.max()));
@@ -200,10 +222,14 @@ fn scheduler(summary: &Summary, out: &mut Out) -> Print {
         )?;
         let part = |ns: u128| format!("{} ({})", time(ns), percent(ns, total));
         let (busy, idle, stopped) = (part(latency.busy()), part(latency.idle), part(latency.stopped));
-        write!(out, "  of {} in all, {busy} while all Ps were in use, {idle} while one was idle", time(total))?;
+        write!(
+            out,
+            "  of {} in all, {busy} for Ps that ran others, {idle} that idle Ps could have saved",
+            time(total)
+        )?;
         match latency.stopped {
             0 => writeln!(out)?,
-            _ => writeln!(out, ", {stopped} while the world was stopped")?,
+            _ => writeln!(out, ", {stopped} for a stopped world")?,
         }
     }
     let all = procs.all();
@@ -325,8 +351,8 @@ impl<'a> SiteJson<'a> {
 struct Scheduler {
     blame: Blame,
     latency: Durations,
-    waited_all_ps_in_use_ns: u64,
-    waited_p_idle_ns: u64,
+    waited_behind_others_ns: u64,
+    waited_idle_ps_could_have_saved_ns: u64,
     waited_world_stopped_ns: u64,
     ps_running_ns: u64,
     ps_in_calls_ns: u64,
@@ -370,8 +396,8 @@ fn json<'a>(summary: &'a Summary, end: &'a End) -> Json<'a> {
         scheduler: Scheduler {
             blame: blame(summary),
             latency: Durations::from(&latency.all),
-            waited_all_ps_in_use_ns: to_u64(latency.busy()),
-            waited_p_idle_ns: to_u64(latency.idle),
+            waited_behind_others_ns: to_u64(latency.busy()),
+            waited_idle_ps_could_have_saved_ns: to_u64(latency.idle),
             waited_world_stopped_ns: to_u64(latency.stopped),
             ps_running_ns: to_u64(all.running),
             ps_in_calls_ns: to_u64(all.calls),

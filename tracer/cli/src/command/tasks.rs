@@ -9,7 +9,7 @@ use super::{Durations, Head, Print, SpentNs, to_u64};
 use crate::Outcome;
 use crate::args::Named;
 use crate::text::Column::{Left, Right};
-use crate::text::{BOLD, Out, Table, number, percent, plural, time};
+use crate::text::{BOLD, Out, Table, number, percent, plural, time, time_cell};
 
 /// Goroutines of a task that are named in a line.
 const GOROUTINES: usize = 8;
@@ -75,7 +75,7 @@ fn print(group: &TaskGroup, start: i64, details: bool, out: &mut Out) -> Print {
         let from =
             task.begin.map_or("before".into(), |at| format!("+{}", time(at.saturating_sub(start).max(0) as u64)));
         let took = if task.open { format!("> {}", time(task.ns)) } else { time(task.ns) };
-        let spent = [task.spent.running, task.spent.runnable, task.spent.blocked, task.spent.syscall].map(time);
+        let spent = [task.spent.running, task.spent.runnable, task.spent.blocked, task.spent.syscall].map(time_cell);
         let cells = [task.id.to_string(), from, took].into_iter().chain(spent);
         table.row(cells.chain([number(task.regions), goroutines(task)]));
     }
