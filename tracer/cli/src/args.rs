@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Print(Print),
     /// The events for other tools: JSON, CSV, or a timeline for chrome://tracing and Perfetto
     Export(Export),
+    /// The trace as text, byte for byte what is in the file, and such text as a trace
+    Text(Text),
     /// A completion script for a shell
     Completions {
         /// The shell
@@ -309,6 +311,21 @@ pub(crate) struct Print {
     /// With stacks
     #[arg(long)]
     pub stacks: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Text {
+    /// A trace, or the text of one: its first bytes tell which; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Where to write it; `-` is standard output, the default
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Without the comments that are needed to get the same bytes back: the lines of `go tool trace -d=wire`
+    #[arg(long)]
+    pub plain: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -41,9 +41,17 @@ pub(crate) struct End {
     pub unfinished_bytes: u64,
 }
 
-impl Input {
-    /// Opens a trace. The error is a sentence.
-    pub fn open(path: &Path, progress: bool) -> Result<Input, String> {
+/// The bytes of a file, unpacked if they are packed.
+pub(crate) struct Source {
+    /// What to call it.
+    pub name: String,
+    pub from: Box<dyn Read>,
+    pub bar: ProgressBar,
+}
+
+impl Source {
+    /// Opens a file, or standard input. The error is a sentence.
+    pub fn open(path: &Path, progress: bool) -> Result<Source, String> {
         let (name, from, bytes): (String, Box<dyn Read>, _) = if path == Path::new("-") {
             ("standard input".into(), Box::new(io::stdin().lock()), None)
         } else {
@@ -57,6 +65,14 @@ impl Input {
         };
         let bar = progress_bar(bytes, progress);
         let from = unpack(bar.wrap_read(from)).map_err(|error| format!("{name}: cannot read it: {error}"))?;
+        Ok(Source { name, from, bar })
+    }
+}
+
+impl Input {
+    /// Opens a trace. The error is a sentence.
+    pub fn open(path: &Path, progress: bool) -> Result<Input, String> {
+        let Source { name, from, bar } = Source::open(path, progress)?;
         match Reader::new(from) {
             Ok(reader) => Ok(Input { name, reader, bar }),
             Err(error) => Err(format!("{name}: {error}")),

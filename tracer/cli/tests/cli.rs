@@ -372,3 +372,49 @@ fn help_fits_and_names_the_exit_codes() {
     let help = out(&gort(&["--help"]));
     assert!(help.contains("Exit codes:") && help.contains("stat"), "{help}");
 }
+
+#[test]
+fn a_trace_becomes_text_and_comes_back_to_the_byte() {
+    let traces = Traces::new();
+    let trace = fs::read(traces.path("rich")).expect("it was written");
+    let text = gort(&["text", &traces.path("rich")]);
+    assert_eq!(code(&text), 0, "{}", err(&text));
+    assert!(out(&text).starts_with("Trace Go1.26\nEventBatch gen=1 m=0 "), "{}", out(&text));
+    let back = gort_with_input(&["text", "-"], &text.stdout);
+    assert_eq!((code(&back), back.stdout), (0, trace.clone()));
+    let file = traces.path("again");
+    traces.put("lines", &text.stdout);
+    assert_eq!(code(&gort(&["text", "--output", &file, &traces.path("lines")])), 0);
+    assert_eq!(fs::read(&file).expect("it was written"), trace);
+
+    // Damage: what is before it is there, and the error says the place.
+    let cut = gort_with_input(&["text", "-"], &trace[..trace.len() - 3]);
+    assert_eq!(code(&cut), 1);
+    assert!(out(&text).starts_with(&out(&cut)) && err(&cut).contains("standard input: byte "), "{}", err(&cut));
+    let wrong = gort_with_input(&["text", "-"], b"Trace Go1.26\nProcStop dt=1\nProcStop\n");
+    assert_eq!((code(&wrong), &wrong.stdout[16..]), (1, &[11, 1][..]));
+    assert!(err(&wrong).contains("line 3: ProcStop: dt= is missing"), "{}", err(&wrong));
+    for input in [&b""[..], b"hello\n", b"go 1.21 trace\0\0\0"] {
+        assert_eq!(code(&gort_with_input(&["text", "-"], input)), 2);
+    }
+}
+
+#[test]
+fn check_tells_what_is_whole_behind_the_damage() {
+    let traces = Traces::new();
+    let mut trace = common::busy::busy(5, 500, 1);
+    let at = trace.len() / 2;
+    trace[at..at + 50].fill(0);
+    traces.put("damaged", &trace);
+    let output = gort(&["check", &traces.path("damaged")]);
+    assert_eq!(code(&output), 1);
+    let text = out(&output);
+    assert!(text.contains("  4 generations, of 1 to 5, are whole: "), "{text}");
+    assert!(text.contains("  broken: byte ") && text.contains("he next generation begins"), "{text}");
+    let output = gort(&["check", "--json", &traces.path("damaged")]);
+    let json: Value = serde_json::from_str(&out(&output)).expect("it is JSON");
+    assert_eq!(
+        (&json[0]["salvage"]["generations"], &json[0]["salvage"]["damages"]),
+        (&Value::from(4), &Value::from(1))
+    );
+}

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use serde::Serialize;
 use tracer::analyze::{Builder, Summary};
+use tracer::read::salvage::Salvage;
 use tracer::read::validate::{Findings, Validator};
 
 use super::Print;
 use crate::args::Check;
-use crate::input::{End, Input};
+use crate::input::{End, Input, Source};
 use crate::text::{BAD, GOOD, Out, WARN, bytes, number, plural, time};
 use crate::{Outcome, Verdict};
 
@@ -34,6 +35,21 @@ struct Report {
     /// Promises that its recorder broke.
     findings: u64,
     first_findings: Vec<String>,
+    /// If it is damaged, and can be read a second time: what is whole, also behind the damage.
+    salvage: Option<Kept>,
+}
+
+/// What is whole in a damaged file.
+#[derive(Serialize)]
+struct Kept {
+    generations: u64,
+    events: u64,
+    bytes: u64,
+    file_bytes: u64,
+    /// Places where it is damaged.
+    damages: u64,
+    /// The report, a line each.
+    report: Vec<String>,
 }
 
 pub(crate) fn run(args: &Check, progress: bool, out: &mut Out) -> Outcome {
@@ -65,7 +81,27 @@ fn check(file: &Path, progress: bool, shown: usize) -> (Verdict, Report) {
         builder.event(event, info, tables);
         Ok::<_, Infallible>(())
     });
-    report(end.unwrap_or_else(|never| match never {}), &validator.finish(), &builder.finish(), shown)
+    let end = end.unwrap_or_else(|never| match never {});
+    let (verdict, mut report) = report(end, &validator.finish(), &builder.finish(), shown);
+    if report.error.is_some() && file != Path::new("-") {
+        report.salvage = salvage(file, progress);
+    }
+    (verdict, report)
+}
+
+/// Reads a damaged file once more, and goes on behind the damage.
+fn salvage(file: &Path, progress: bool) -> Option<Kept> {
+    let source = Source::open(file, progress).ok()?;
+    let report = Salvage::new(source.from).ok()?.finish();
+    source.bar.finish_and_clear();
+    Some(Kept {
+        generations: report.generations,
+        events: report.events,
+        bytes: report.bytes,
+        file_bytes: report.file_bytes,
+        damages: report.damages,
+        report: report.to_string().lines().map(str::to_owned).collect(),
+    })
 }
 
 fn unreadable(file: &Path, why: String) -> Report {
@@ -83,6 +119,7 @@ fn unreadable(file: &Path, why: String) -> Report {
         lost_bytes: 0,
         findings: 0,
         first_findings: Vec::new(),
+        salvage: None,
     }
 }
 
@@ -111,6 +148,7 @@ fn report(end: End, findings: &Findings, summary: &Summary, shown: usize) -> (Ve
         lost_bytes: summary.ext.lost_bytes,
         findings: findings.total,
         first_findings: findings.first.iter().take(shown).map(ToString::to_string).collect(),
+        salvage: None,
         file: end.name,
     };
     (verdict, report)
@@ -131,8 +169,11 @@ fn print(report: &Report, verdict: Verdict, out: &mut Out) -> Print {
         let (size, took) = (bytes(report.bytes), time(report.duration_ns));
         writeln!(out, "  {events} events in {generations}{whole}, {took}, {size}")?;
     }
-    if let Some(error) = &report.error {
-        writeln!(out, "  {error}")?;
+    match (&report.salvage, &report.error) {
+        // It says the error, too.
+        (Some(kept), _) => kept.report.iter().try_for_each(|line| writeln!(out, "  {line}"))?,
+        (None, Some(error)) => writeln!(out, "  {error}")?,
+        (None, None) => {}
     }
     for finding in &report.first_findings {
         writeln!(out, "  {finding}")?;

@@ -9,6 +9,7 @@ pub(crate) mod goroutines;
 pub(crate) mod manual;
 pub(crate) mod pprof;
 pub(crate) mod print;
+pub(crate) mod raw;
 pub(crate) mod regions;
 pub(crate) mod sched;
 pub(crate) mod stat;
