@@ -3,8 +3,8 @@
 //! Forward: the tour's trace must give profiles and pages that name its functions and lines; a sample of the storm
 //! test's traces, and every trace that an example or a test has left, must pass `go tool trace -d=parsed` and our own
 //! checker. Back: programs of ours in Go, under xtask/go, record what Go's tracer can record; our checker must accept it.
-//! On all of these, and on Go's own tests, both readers must say the same ([`judge_reader`]); what `gort` computes must be what
-//! Go's tools do ([`judge_pprof`]).
+//! On all of these, and on Go's own tests, both readers must say the same ([`mod@judge_reader`]); what `gort` computes must be what
+//! Go's tools do ([`mod@judge_pprof`]).
 
 use crate::golang::Go;
 use crate::run::Run;
