@@ -20,9 +20,6 @@ const OURS_MAX: usize = 40;
 /// A program that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The folder of the traces whose clocks stand still or jump.
-const WRONG: &str = "wrong-clock";
-
 /// What Go's tests set: as it comes, generations as short as can be, and what the heap does.
 const SETTINGS: [(&str, &str); 4] = [
     ("default", ""),
@@ -41,9 +38,6 @@ pub(crate) fn run(go: &Go, ours: &[PathBuf]) -> Step {
     let testdata = go.root().join("src/internal/trace/testdata");
     let of_go =
         gos_programs(go, &testdata.join("testprog"), &folder, &traces)? + our_go_programs(go, &folder, &traces)?;
-    // Where many Ms have the same time to the nanosecond, more than one order is right, and Go's sort is not stable.
-    let ours: Vec<&PathBuf> =
-        ours.iter().filter(|trace| !trace.components().any(|part| part.as_os_str() == WRONG)).collect();
     let step = ours.len().div_ceil(OURS_MAX).max(1);
     for (i, trace) in ours.iter().step_by(step).enumerate() {
         let copy = traces.join(format!("ours-{i}.trace"));
