@@ -98,13 +98,13 @@ fn ms(path: &Path) -> usize {
     reader.alive().2
 }
 
-/// An event without its time, which depends on what comes before.
+/// An event without its time and its context, which depend on what comes before: of a status, whether its M is known yet.
 fn hash_without_time(text: &[u8]) -> u64 {
     use std::hash::{DefaultHasher, Hasher};
     let text = String::from_utf8_lossy(text);
     let (before, rest) = text.split_once(" Time=").expect("an event has a time");
     let mut hasher = DefaultHasher::new();
-    hasher.write(before.as_bytes());
+    hasher.write(before.rsplit(' ').next().unwrap_or_default().as_bytes());
     hasher.write(rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '-').trim_end().as_bytes());
     hasher.finish()
 }
