@@ -102,6 +102,8 @@ mod sched {
 #[allow(dead_code)]
 mod gc {
     mod bits;
+    #[cfg(test)]
+    mod model;
     mod quiet;
 }
 

@@ -73,6 +73,11 @@ pub(super) fn request() {
     // Many say it at the same time.
     if !DUE.load(Ordering::Relaxed) && !DUE.swap(true, Ordering::SeqCst) {
         COORDINATOR.ring();
+        // It is next here; until it has its turn the heap grows.
+        crate::yield_now();
+    } else if pace::is_overdrawn() {
+        // It was told and does not come to it. Nobody goes on as if nothing were.
+        crate::yield_now();
     }
 }
 
@@ -86,11 +91,15 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// The collector's goroutines are there from the first time that they are needed.
 fn start() {
-    if STARTED.load(Ordering::Relaxed) || STARTED.swap(true, Ordering::SeqCst) {
+    if STARTED.load(Ordering::Relaxed) {
         return;
     }
+    // Either may panic, for what the environment says; then the next one who needs a collector is told, too.
     pace::environment();
     run::start_default();
+    if STARTED.swap(true, Ordering::SeqCst) {
+        return;
+    }
     system_named("GC coordinator", main);
     system_named("GC sweeper", sweep_main);
     system_named("GC drops", death::drop_main);
@@ -222,9 +231,9 @@ pub(crate) struct Advancing(#[expect(dead_code, reason = "held")] MutexGuard<'st
 impl Advancing {
     /// Waits until it is so. Outside.
     pub(crate) fn begin() -> Advancing {
-        let world = WORLD.lock();
+        // Before the lock: somebody who assists may have to wait for a turn, and the collector is not to wait for that.
         events::close_assists();
-        Advancing(world)
+        Advancing(WORLD.lock())
     }
 
     /// A generation has begun, and what the collector does is told.

@@ -70,7 +70,8 @@ impl<T: Trace + Send + 'static> Gc<T> {
     ///
     /// # Panics
     ///
-    /// If there is no memory for it, even after a collection: see [`Gc::try_new`].
+    /// If there is no memory for it, even after a collection: see [`Gc::try_new`]. If `GOGC` or `GOMEMLIMIT` in the environment says what cannot be
+    /// understood.
     #[inline]
     #[track_caller]
     pub fn new(value: T) -> Gc<T> {

@@ -75,6 +75,7 @@ impl Chores {
         if self.assist != 0 {
             mark::assist(self.assist);
         }
+        death::keep_pace();
     }
 }
 
@@ -211,6 +212,7 @@ fn allocate_slow(mut window: Window, from: impl Fn(&Window, &mut Chores) -> Opti
             unsafe { object.header() }.prepare();
         }
         drop(window);
+        pace::environment();
         chores.see_to();
         if object.is_some() || tries == COLLECTIONS {
             return object;

@@ -237,6 +237,10 @@ pub(super) fn work(bytes: usize, keeps_p: bool) -> bool {
     }
     if QUIET.end() {
         cycle::look();
+        if !keeps_p {
+            // The coordinator is next here. Each moment that marking goes on is paid for with memory.
+            crate::yield_now();
+        }
     }
     more
 }
@@ -252,7 +256,10 @@ pub(super) fn assist(allocated: usize) {
         }
         events::assist_begin(&window)
     };
-    let more = work(pace::assist_work(allocated), false);
+    let mut more = work(pace::assist_work(allocated), false);
+    while more && pace::is_overdrawn() {
+        more = work(pace::ASSIST_BYTES, false);
+    }
     events::assist_end(range);
     if !more && pace::is_overdrawn() {
         let over = || !Phase::now().is_marking();

@@ -74,7 +74,7 @@
 //   or be reached from elsewhere; what it does not show stays counted.
 // - H9: before the `Drop` of a dead object its edges are emptied, unread: their targets may be gone.
 // - H10: mark termination is decided in a stopped world: nobody is `busy` (which is raised in a window, and covers the work outside),
-//   nothing queues, no root is left to be looked at. Otherwise the world is started and marking goes on. (`quiet`; a model checks it.)
+//   nothing queues, no root is left to be looked at. Otherwise the world is started and marking goes on. (`quiet`; a model checks it, and `model` the barrier beside the marker.)
 // - H11: an allocation cache belongs to a P (or, under a lock, to all threads that have none). It claims the free slots of one word of the
 //   bitmap at a time: taken, rooted, and in phase mark marked. What it has not used is given back at each change of phase.
 // - H12: an object has no type until its value is written. A marker that meets one without (it has a handle) marks it and does not look

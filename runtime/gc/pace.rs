@@ -1,7 +1,7 @@
 //! When a cycle begins, how much those who allocate help, and how much memory there is.
 
 use std::env;
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -117,23 +117,25 @@ pub fn set_memory_limit(bytes: Option<usize>) -> Option<usize> {
 ///
 /// If they say what cannot be understood.
 pub(super) fn environment() {
-    static READ: Once = Once::new();
-    READ.call_once(|| {
-        if let Some(text) = env::var_os("GOGC").filter(|t| !t.is_empty()) {
-            let text = text.to_string_lossy();
-            let percent =
-                parse_percent(&text).unwrap_or_else(|| panic!("GOGC={text}: want a number of percent, or off"));
-            PERCENT.store(percent, Ordering::Relaxed);
-        }
-        if let Some(text) = env::var_os("GOMEMLIMIT").filter(|t| !t.is_empty()) {
-            let text = text.to_string_lossy();
-            let limit = parse_bytes(&text).unwrap_or_else(|| {
-                panic!("GOMEMLIMIT={text}: want a number of bytes, with KiB, MiB, GiB or TiB, or off")
-            });
-            LIMIT.store(limit, Ordering::Relaxed);
-        }
-        set_goal();
-    });
+    static READ: OnceLock<Result<(), String>> = OnceLock::new();
+    if let Err(e) = READ.get_or_init(read_environment) {
+        panic!("{e}");
+    }
+}
+
+fn read_environment() -> Result<(), String> {
+    let text = |name| env::var_os(name).filter(|t| !t.is_empty()).map(|t| t.to_string_lossy().into_owned());
+    if let Some(text) = text("GOGC") {
+        let percent = parse_percent(&text).ok_or_else(|| format!("GOGC={text}: want a number of percent, or off"))?;
+        PERCENT.store(percent, Ordering::Relaxed);
+    }
+    if let Some(text) = text("GOMEMLIMIT") {
+        let wanted = "want a number of bytes, with KiB, MiB, GiB or TiB, or off";
+        let limit = parse_bytes(&text).ok_or_else(|| format!("GOMEMLIMIT={text}: {wanted}"))?;
+        LIMIT.store(limit, Ordering::Relaxed);
+    }
+    set_goal();
+    Ok(())
 }
 
 fn parse_percent(text: &str) -> Option<usize> {

@@ -406,7 +406,7 @@ fn advance(end: End, cache: &mut Cache) {
 /// An advance took so long. Of a few the shortest counts: the kernel may have let another thread run in the middle of one, for longer than
 /// all of its work takes.
 fn remember_took(ns: u64) {
-    static LAST: Mutex<[u64; 4]> = Mutex::new([0; 4]);
+    static LAST: Mutex<[u64; 4]> = Mutex::new([u64::MAX; 4]);
     let mut last = LAST.lock();
     last.rotate_right(1);
     last[0] = ns;

@@ -77,12 +77,10 @@ pub(crate) fn find(m: &'static M) -> Found {
     let own = unsafe { &mut *m.own.get() };
     loop {
         if m.p().is_none() {
-            m.stopped.take(); // M4
             sleep(m, own);
             calls::leave(m);
         }
         if !world_runs() {
-            m.stopped.take();
             world::stop_here(m);
             if m.p().is_none() {
                 // It was taken away. A searcher that has none ends its search, and looks once more before it sleeps (I2).
@@ -121,12 +119,10 @@ fn announce(m: &'static M, found: Found) -> Found {
 }
 
 fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
+    m.stopped.take(); // M4: more than a look at the queue, into which others may put something where they like.
     let p = m.must_p();
     let tick = p.searches.get().wrapping_add(1);
     p.searches.set(tick);
-    if tick.is_multiple_of(8) {
-        m.stopped.take(); // M4: there is more to do than to look at the queue.
-    }
     if tick.is_multiple_of(GLOBAL_FIRST)
         && let Some(g) = SCHED.global.pop()
     {
@@ -137,7 +133,6 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     }
     // Reading the clock costs as much as a switch: with work at hand, look at the timers every eighth time.
     if p.timers.next_ns() != u64::MAX && (tick.is_multiple_of(8) || !p.has_own_work()) {
-        m.stopped.take();
         run_timers(m, p);
     }
     if tick.is_multiple_of(8) {
@@ -159,7 +154,6 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     if let Some(g) = p.take_front() {
         return Some((g, true));
     }
-    m.stopped.take();
     if let Some(g) = SCHED.global.pop_batch(p, SCHED.gomaxprocs()) {
         if p.has_own_work() {
             wake_searcher();
@@ -433,7 +427,7 @@ fn sleep(m: &'static M, own: &mut Own) {
                 return;
             }
             // E1. Then back to sleep: the busy Ps see to it.
-            brought.ready_anywhere(&m.slot, Some(m));
+            brought.ready_anywhere(&m.slot, true);
         }
         // The seat became free; or a time-out, or a wake-up that was for the timers: look, if a P is free.
         if timer_is_due() {

@@ -141,10 +141,14 @@ pub(crate) fn afterwards(m: &'static M, after: After) {
             p.put_back(g);
             // This M takes one of them; a P that went idle just now could take another.
             if more && SCHED.searchers.idle_ps() != 0 {
+                m.stopped.take(); // M4
                 wake_searcher();
             }
         }
-        After::Preempt(g) => queue::submit_global(g),
+        After::Preempt(g) => {
+            m.stopped.take(); // M4
+            queue::submit_global(g);
+        }
         After::Destroy(g) => bury(m, g),
         After::NoP(g) => {
             m.stopped.take(); // M4
@@ -161,6 +165,7 @@ fn bury(m: &'static M, g: &'static G) {
     let class = stack.header().class;
     let wanted = stackless() != 0 || ARENA.is_exhausted();
     if wanted {
+        m.stopped.take(); // M4
         ARENA.put(stack)
     } else {
         p.put_stack(stack)

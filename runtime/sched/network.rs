@@ -28,11 +28,10 @@ use tracer::wire::ext::Record;
 
 use crate::prim::chaos;
 use crate::sched::SCHED;
-use crate::sched::emit::{self, At};
 use crate::sched::find::poller_is_occupied;
 use crate::sched::g::GList;
 use crate::sched::m::M;
-use crate::sched::park::make_ready;
+use crate::sched::park::{make_ready, make_ready_from_outside};
 use crate::sched::wake::wake_searcher;
 use crate::sync::waiter::{WaitList, Waiter};
 
@@ -208,23 +207,17 @@ impl Brought {
         }
     }
 
-    /// Readies them for whichever P comes first. By an M without a P or, with `None`, by sysmon.
-    pub(crate) fn ready_anywhere(mut self, slot: &'static record::Slot, m: Option<&'static M>) {
+    /// Readies them for whichever P comes first. By an M without a P, which has slept for them, or by sysmon.
+    pub(crate) fn ready_anywhere(mut self, slot: &'static record::Slot, slept: bool) {
         if self.gs.is_empty() {
             return;
         }
         if let Some(mut w) = slot.acquire().writer() {
-            w.extension(self.record(m.is_some()));
+            w.extension(self.record(slept));
         }
         let mut ready = GList::new();
         while let Some(g) = self.gs.pop_front() {
-            // The full gate, for each: no stopped world holds this thread still.
-            let guard = slot.acquire();
-            g.state.ready();
-            if let Some(mut w) = guard.writer() {
-                emit::go_unblock(&mut w, m, g, At::nowhere());
-            }
-            drop(guard);
+            make_ready_from_outside(slot, g);
             ready.push_back(g);
         }
         SCHED.global.push_all_due(&mut ready);
@@ -261,7 +254,7 @@ pub(crate) fn look_now_and_then(m: &'static M) {
 /// For sysmon: looks if nobody has for long.
 pub(crate) fn look_from_outside(slot: &'static record::Slot, now: u64) {
     if is_used() && !poller_is_occupied() && now.saturating_sub(LOOKED_NS.load(Ordering::Relaxed)) >= UNSEEN_NS {
-        poll().ready_anywhere(slot, None);
+        poll().ready_anywhere(slot, false);
     }
 }
 

@@ -469,7 +469,8 @@ pub(crate) fn ready_due_from_outside(slot: &Slot, g: &'static G) {
     queue::submit_global_due(g);
 }
 
-fn make_ready_from_outside(slot: &Slot, g: &'static G) {
+/// Waiting -> Runnable with its event, by a thread without a P. The caller queues it.
+pub(crate) fn make_ready_from_outside(slot: &Slot, g: &'static G) {
     // The full gate: no stopped world holds this thread still.
     let guard = slot.acquire();
     g.state.ready();

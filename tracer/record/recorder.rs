@@ -3,7 +3,8 @@
 //! - R1: what is kept follows on each other without a gap. A generation that was lost clears what came before it.
 //! - R2: the last generation is kept in any case. Of the others as many as fit into the bytes, and no more than the age asks for.
 //! - R3: what is kept and what is on its way here together are to take no more than a quarter above the bytes. So where a program makes
-//!   so many events that this matters, less is kept.
+//!   so many events that this matters, less is kept, down to a quarter of them: a moment's delay is no reason to forget
+//!   everything.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -54,7 +55,9 @@ impl Ring {
     /// A generation has ended (R2), and `coming` bytes are on their way.
     pub(crate) fn take(&self, generation: &Arc<Generation>, coming: usize) {
         let mut kept = self.kept.lock();
-        let bytes_max = self.max_bytes.min((self.max_bytes + self.max_bytes / 4).saturating_sub(coming)); // R3
+        // R3
+        let together = self.max_bytes.saturating_add(self.max_bytes / 4);
+        let bytes_max = together.saturating_sub(coming).clamp(self.max_bytes / 4, self.max_bytes);
         kept.bytes += generation.bytes().len();
         kept.generations.push_back(generation.clone());
         let oldest = generation.ended_ns().saturating_sub(self.min_age_ns);
@@ -115,9 +118,11 @@ mod tests {
         assert_eq!(numbers(&ring), [9, 10]);
         fill(&ring, 11..=11, 1000);
         assert_eq!(numbers(&ring), [11], "the last one stays");
-        fill(&ring, 12..=13, 100);
-        ring.take(&Arc::new(Generation::of(14, vec![0; 100])), 212);
-        assert_eq!(numbers(&ring), [14], "there is no room for what is coming");
+        fill(&ring, 12..=15, 20);
+        ring.take(&Arc::new(Generation::of(16, vec![0; 20])), 272);
+        assert_eq!(numbers(&ring), [14, 15, 16], "there is little room beside what is coming");
+        ring.take(&Arc::new(Generation::of(17, vec![0; 20])), 1 << 20);
+        assert_eq!(numbers(&ring), [15, 16, 17], "a quarter");
         ring.clear();
         assert_eq!((numbers(&ring), ring.bytes()), (vec![], 0));
     }

@@ -287,15 +287,16 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: 
     }
     if !noted.is_empty() {
         let now = clock::ticks();
-        let open = || Batch::open(SINK.buffer(), r#gen, NO_M, now);
-        let mut b = open();
+        let mut b = Batch::open(SINK.buffer(), r#gen, NO_M, now);
         for n in noted {
             let put = |b: &mut Batch| match n.stack {
                 0 => b.event(Ev::GoStatus, now, &[n.g, n.m, n.status as u64]),
                 stack => b.event(Ev::GoStatusStack, now, &[n.g, n.m, n.status as u64, stack]),
             };
             if !put(&mut b) {
-                SINK.push(std::mem::replace(&mut b, open()));
+                // T7
+                let next = Batch::open(SINK.buffer(), r#gen, NO_M, b.last_ticks());
+                SINK.push(std::mem::replace(&mut b, next));
                 assert!(put(&mut b), "an event fits an empty batch");
             }
         }

@@ -234,6 +234,25 @@ struct Reader {
 }
 
 impl Reader {
+    /// A generation is put together, or else its `size` is lost: debug information can be anything; should reading it panic, this
+    /// generation is lost, and not the thread.
+    fn assemble(&self, close: &Close, messages: Vec<Message>, size: usize) -> Result<Arc<Generation>, u64> {
+        // What waits: the names come first, and are all that can panic; what is behind them is taken off as it is used up.
+        let waits: usize = messages.iter().map(Message::len).sum();
+        catch_unwind(AssertUnwindSafe(|| {
+            if unwind::modules_stale() {
+                // A walk met code of an object that was loaded since.
+                unwind::refresh_modules();
+            }
+            Arc::new(Generation::assemble(close, messages))
+        }))
+        .map_err(|payload| {
+            forget(payload);
+            self.sink.pending.fetch_sub(waits, Ordering::Relaxed);
+            size as u64
+        })
+    }
+
     fn run(mut self) {
         loop {
             let mut close = self.next_close();
@@ -297,9 +316,9 @@ impl Reader {
                 records.push(close.opened_at, ext::Record::Lost { bytes: self.lost });
                 self.sink.pending.fetch_add(records.len(), Ordering::Relaxed);
                 mine.push(Message::Ext(r#gen, records));
-                assemble(close, mine, size)
+                self.assemble(close, mine, size)
             }
-            None => assemble(close, mine, size),
+            None => self.assemble(close, mine, size),
         };
         match &whole {
             Ok(_) => self.lost = 0,
@@ -322,22 +341,6 @@ impl Reader {
             }
         }
     }
-}
-
-/// A generation is put together, or else its `size` is lost: debug information can be anything; should reading it panic, this
-/// generation is lost, and not the thread.
-fn assemble(close: &Close, messages: Vec<Message>, size: usize) -> Result<Arc<Generation>, u64> {
-    catch_unwind(AssertUnwindSafe(|| {
-        if unwind::modules_stale() {
-            // A walk met code of an object that was loaded since.
-            unwind::refresh_modules();
-        }
-        Arc::new(Generation::assemble(close, messages))
-    }))
-    .map_err(|payload| {
-        forget(payload);
-        size as u64
-    })
 }
 
 #[cfg(all(test, feature = "read"))]

@@ -40,6 +40,10 @@ pub(super) struct Trail {
     fp: Cell<Fp>,
     /// The frame pointer that the walk began with mattered.
     needs_fp: Cell<bool>,
+    /// It is good for its own stack only (M5).
+    here_only: Cell<bool>,
+    /// The list of modules by which it was walked; it may change meanwhile.
+    modules: Cell<usize>,
 }
 
 /// What a word is used for (M5).
@@ -68,6 +72,8 @@ impl Trail {
             words: [const { Cell::new((0, 0, Use::Any)) }; WORDS],
             fp: Cell::new(Fp::Given),
             needs_fp: Cell::new(false),
+            here_only: Cell::new(false),
+            modules: Cell::new(modules_now()),
         }
     }
 
@@ -75,6 +81,13 @@ impl Trail {
         self.len.set(0);
         self.fp.set(Fp::Given);
         self.needs_fp.set(false);
+        self.here_only.set(false);
+        self.modules.set(modules_now());
+    }
+
+    /// Something was computed of which nobody knows whether it would move with the stack.
+    pub(super) fn is_here_only(&self) {
+        self.here_only.set(true);
     }
 
     /// A frame pointer was found.
@@ -111,8 +124,10 @@ type Word = (usize, usize);
 struct Walk {
     pc: usize,
     sp: usize,
-    /// From the stack pointer, if it mattered.
-    fp: Option<usize>,
+    /// From the stack pointer.
+    fp: usize,
+    /// 0 if it did not matter.
+    fp_mask: usize,
     lr: usize,
     /// From the stack pointer to the end.
     height: usize,
@@ -131,7 +146,8 @@ struct Walk {
 const NONE: Walk = Walk {
     pc: 0,
     sp: 0,
-    fp: None,
+    fp: 0,
+    fp_mask: 0,
     lr: 0,
     height: 0,
     sp_mask: usize::MAX,
@@ -143,19 +159,68 @@ const NONE: Walk = Walk {
     words: [(0, 0); WORDS],
 };
 
+impl Walk {
+    /// Whether the walk that begins with these registers, so far from the stack's end, would come to the same.
+    ///
+    /// # Safety
+    ///
+    /// As for [`walk`](super::walk).
+    #[inline(always)]
+    unsafe fn is_same(&self, generation: u64, regs: &Regs, height: usize) -> bool {
+        let moved = regs.sp.wrapping_sub(self.sp) & self.sp_mask;
+        let fp = (regs.fp.wrapping_sub(regs.sp) ^ self.fp) & self.fp_mask;
+        let other = moved | fp | (self.pc ^ regs.pc) | (self.lr ^ regs.lr) | (self.height ^ height);
+        if other != 0 || self.generation != generation || self.modules != modules_now() {
+            return false;
+        }
+        // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and the
+        // stack pointers differ by whole words; the memory is readable by the caller's promise.
+        let read = |offset: usize| unsafe { stack::reread(regs.sp.wrapping_add(offset)) };
+        let groups = self.words.as_chunks::<GROUP>().0;
+        let Some((same, moved)) = groups.split_at_checked(self.same.into()) else { return false };
+        // Loops, as an iterator's closures are not always taken in, and this is most of what an event costs.
+        for group in same {
+            let mut differs = 0;
+            for &(offset, word) in group {
+                differs |= read(offset) ^ word;
+            }
+            if differs != 0 {
+                return false;
+            }
+        }
+        for group in &moved[..usize::from(self.moved).min(moved.len())] {
+            let mut differs = 0;
+            for &(offset, word) in group {
+                differs |= read(offset).wrapping_sub(regs.sp) ^ word;
+            }
+            if differs != 0 {
+                return false;
+            }
+        }
+        true
+    }
+}
+
 /// Stacks of the same shape differ by a multiple of this (a line of the cache).
 const SHIFT: usize = 64;
 
 /// The last walks of one walker. 90 KiB on the heap.
 pub struct Recall {
     walks: Box<[Walk]>,
-    /// Of walks that begin alike, at how many bytes from the stack pointer the word is that tells them apart (M6).
-    splits: [u32; WALKS],
+    splits: Box<[Split]>,
     trail: Trail,
 }
 
-/// Nothing tells them apart.
-const NO_SPLIT: u32 = u32::MAX;
+/// Of walks that begin so, at how many bytes from the stack pointer the word is that tells them apart (M6).
+#[derive(Clone, Copy)]
+struct Split {
+    pc: usize,
+    height: usize,
+    at: usize,
+}
+
+/// Nothing begins so.
+const NO_SPLIT: Split = Split { pc: 0, height: 0, at: 0 };
 
 /// The list of modules by which stacks are walked now.
 fn modules_now() -> usize {
@@ -165,7 +230,11 @@ fn modules_now() -> usize {
 impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
-        Recall { walks: vec![NONE; WALKS].into_boxed_slice(), splits: [NO_SPLIT; WALKS], trail: Trail::new() }
+        Recall {
+            walks: vec![NONE; WALKS].into_boxed_slice(),
+            splits: vec![NO_SPLIT; WALKS].into_boxed_slice(),
+            trail: Trail::new(),
+        }
     }
 
     /// Where a walk is remembered: by how it begins, and by a word (M6).
@@ -183,36 +252,23 @@ impl Recall {
     /// As for [`walk`](super::walk).
     #[inline]
     pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
-        let height = stack_top.wrapping_sub(regs.sp);
-        let split = self.splits[Recall::place(regs.pc, height, 0)] as usize;
-        let word = if split + WORD <= height && regs.sp.is_multiple_of(WORD) {
-            // SAFETY: a whole word (`split` is a multiple of one) inside the stack, readable by the caller's promise.
-            unsafe { stack::reread(regs.sp + split) }
-        } else {
-            0
-        };
+        let height = stack_top.checked_sub(regs.sp)?;
+        let place = Recall::place(regs.pc, height, 0);
+        let walk = &self.walks[place];
+        // SAFETY: passed on to the caller.
+        if unsafe { walk.is_same(generation, regs, height) } {
+            return Some(walk.result);
+        }
+        let split = &self.splits[place];
+        if (split.pc, split.height) != (regs.pc, height) || !regs.sp.is_multiple_of(WORD) {
+            return None;
+        }
+        // SAFETY: a walk that began so, in a range of the same height, read a whole word there; the memory is readable by the
+        // caller's promise.
+        let word = unsafe { stack::reread(regs.sp + split.at) };
         let walk = &self.walks[Recall::place(regs.pc, height, word)];
-        let moved = regs.sp.wrapping_sub(walk.sp) & walk.sp_mask;
-        let other = moved | (walk.pc ^ regs.pc) | (walk.lr ^ regs.lr) | (walk.height ^ height);
-        if other != 0
-            || walk.fp.is_some_and(|fp| fp != regs.fp.wrapping_sub(regs.sp))
-            || walk.generation != generation
-            || walk.modules != modules_now()
-        {
-            return None;
-        }
-        // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and the
-        // stack pointers differ by whole words; the memory is readable by the caller's promise.
-        let read = |offset: usize| unsafe { stack::reread(regs.sp.wrapping_add(offset)) };
-        let groups = walk.words.as_chunks::<GROUP>().0.get(..usize::from(walk.same + walk.moved))?;
-        let (same, moved) = groups.split_at_checked(walk.same.into())?;
-        let differ = |group: &[Word; GROUP], base: usize| {
-            group.iter().fold(0, |all, &(offset, word)| all | read(offset).wrapping_sub(base) ^ word) != 0
-        };
-        if same.iter().any(|group| differ(group, 0)) || moved.iter().any(|group| differ(group, regs.sp)) {
-            return None;
-        }
-        Some(walk.result)
+        // SAFETY: passed on to the caller.
+        unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
     }
 
     /// Walks as [`walk`](super::walk) does, and notes what it reads; call [`Recall::remember`] next.
@@ -230,7 +286,7 @@ impl Recall {
     /// Remembers what came of the last walk, which had these registers (M1).
     pub fn remember(&mut self, generation: u64, regs: &Regs, stack_top: usize, result: u32) {
         let Regs { pc, sp, fp, lr } = *regs;
-        let height = stack_top.wrapping_sub(sp);
+        let Some(height) = stack_top.checked_sub(sp).filter(|_| sp.is_multiple_of(WORD)) else { return };
         let Some(read) = self.trail.words.get(..self.trail.len.get()) else { return };
         let words = || read.iter().map(Cell::get);
         let is_inside = |addr: usize| addr.wrapping_sub(sp) < height;
@@ -241,19 +297,27 @@ impl Recall {
         };
         let needs_fp = self.trail.needs_fp.get();
         // M5
-        let anywhere = (!needs_fp || is_inside(fp)) && words().all(|word| is_alike(&word));
+        let anywhere =
+            !self.trail.here_only.get() && (!needs_fp || is_inside(fp)) && words().all(|word| is_alike(&word));
         let word_at =
             |offset: usize| words().find_map(|(addr, word, _)| (addr == sp.wrapping_add(offset)).then_some(word));
         let split = &mut self.splits[Recall::place(pc, height, 0)];
-        let mut place = Recall::place(pc, height, word_at(*split as usize).unwrap_or(0));
+        let is_split = (split.pc, split.height) == (pc, height);
+        let mut place = Recall::place(pc, height, 0);
+        match word_at(split.at) {
+            Some(word) if is_split => place = Recall::place(pc, height, word),
+            // A walk that does not read that word: it is not remembered where it would not be found.
+            None if is_split => return,
+            _ => {}
+        }
         let before = &self.walks[place];
-        if *split == NO_SPLIT && before.generation == generation && (before.pc, before.height) == (pc, height) {
+        if !is_split && before.generation == generation && (before.pc, before.height) == (pc, height) {
             // M6
             let same = before.words.get(..usize::from(before.same) * GROUP).unwrap_or(&[]);
             let differs = |&&(offset, word): &&Word| word_at(offset).is_some_and(|now| now != word);
-            if let Some(&(offset, _)) = same.iter().find(differs) {
-                *split = u32::try_from(offset).unwrap_or(NO_SPLIT);
-                place = Recall::place(pc, height, word_at(offset).unwrap_or(0));
+            if let Some(&(at, _)) = same.iter().find(differs) {
+                *split = Split { pc, height, at };
+                place = Recall::place(pc, height, word_at(at).unwrap_or(0));
             }
         }
         let walk = &mut self.walks[place];
@@ -280,9 +344,9 @@ impl Recall {
             return;
         };
         (walk.pc, walk.sp, walk.lr, walk.height) = (pc, sp, lr, height);
-        walk.fp = needs_fp.then_some(fp.wrapping_sub(sp));
+        (walk.fp, walk.fp_mask) = (fp.wrapping_sub(sp), if needs_fp { usize::MAX } else { 0 });
         walk.sp_mask = if anywhere { SHIFT - 1 } else { usize::MAX };
-        (walk.modules, walk.generation, walk.result) = (modules_now(), generation, result);
+        (walk.modules, walk.generation, walk.result) = (self.trail.modules.get(), generation, result);
         (walk.same, walk.moved) = (same, moved);
     }
 }

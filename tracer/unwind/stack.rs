@@ -75,6 +75,13 @@ impl<'a> Stack<'a> {
         Some(word)
     }
 
+    /// Something is computed from what was read, and from more than distances.
+    pub(super) fn computes(self) {
+        if let Some(trail) = self.trail {
+            trail.is_here_only();
+        }
+    }
+
     /// The frame pointer, as it was given or found last, matters.
     #[inline(always)]
     pub(super) fn uses_fp(self) {

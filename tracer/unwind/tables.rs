@@ -133,6 +133,7 @@ fn as_rule(row: &Row) -> Option<Rule> {
 fn evaluate(tables: &Tables, row: &Row, encoding: Encoding, regs: Regs, innermost: bool, stack: Stack) -> Option<Regs> {
     // Perhaps; and what is read below is noted as it is.
     stack.uses_fp();
+    stack.computes();
     let expression = |e: &UnwindExpression<usize>, initial: Option<usize>| {
         evaluate_expression(tables, e, encoding, regs, initial, stack)
     };

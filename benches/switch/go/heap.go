@@ -2,13 +2,21 @@ package main
 
 // Trees and graphs that the collector has to find out about; as src/rivals/gort_heap.rs.
 
-import "sync"
+import (
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
 
 const (
 	treeDepthMin = 4
 	treeDepthMax = 18
 	ring         = 8
 	rings        = 3_000
+	collections  = 50
 )
 
 type tree struct {
@@ -89,6 +97,32 @@ func churn(ops int) {
 	for _, first := range live {
 		mustBe(int(first.value[0]), int(first.previous.next.value[3]))
 	}
+}
+
+// Collects again and again, with so many bytes of objects that live, beside a goroutine that computes. A pause here is all that one
+// collection stopped the world for.
+func pauses(bytes int) []float64 {
+	live := make([]*node, bytes/int(unsafe.Sizeof(node{}))/ring)
+	for i := range live {
+		live[i] = newRing(i)
+	}
+	var stop atomic.Bool
+	var busy sync.WaitGroup
+	busy.Go(func() {
+		for !stop.Load() {
+		}
+	})
+	for range collections {
+		runtime.GC()
+	}
+	stop.Store(true)
+	busy.Wait()
+	var stats debug.GCStats
+	debug.ReadGCStats(&stats)
+	last := slices.Sorted(slices.Values(stats.Pause[:collections]))
+	runtime.KeepAlive(live)
+	us := func(q int) float64 { return float64(last[q*(collections-1)/100].Nanoseconds()) / 1e3 }
+	return []float64{us(50), us(99)}
 }
 
 func gcGraph(ops int) {

@@ -68,8 +68,10 @@ func main() {
 			_, ns, cores := measure(max(atLeast, time.Second), crowd, pingPong)
 			return []float64{cores, ns}
 		},
-		"gc-trees": heap(64*million, gcTrees),
-		"gc-graph": heap(16*million, gcGraph),
+		"gc-trees":     heap(64*million, gcTrees),
+		"gc-graph":     heap(16*million, gcGraph),
+		"gc-pause-10m": func() []float64 { return pauses(10_000_000) },
+		"gc-pause-1g":  func() []float64 { return pauses(1_000_000_000) },
 	}[*workload]
 	if run == nil {
 		fmt.Fprintln(os.Stderr, "no such workload:", *workload)

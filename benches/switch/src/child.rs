@@ -3,8 +3,10 @@
 use crate::drive::Outcome;
 use crate::net;
 use crate::options::Child;
-use crate::rivals::{Contender, Sink, counted, crossbeam, gort, may, parking_lot, smol, stdlib, threads, tokio};
-use crate::workload::Suite;
+use crate::rivals::{
+    Contender, Sink, counted, crossbeam, gort, gort_heap, may, parking_lot, smol, stdlib, threads, tokio,
+};
+use crate::workload::{Kind, Suite};
 
 /// Runs it and prints its values, and for traced ones the bytes per operation. The Go programs print the same.
 pub fn run(child: &Child) -> Result<(), String> {
@@ -24,7 +26,10 @@ pub fn run(child: &Child) -> Result<(), String> {
 fn heap(child: &Child, sink: Option<Sink>) -> Result<(Outcome, u64), String> {
     let Child { contender, workload, procs, at_least, .. } = *child;
     match contender {
-        ours if ours.is_ours() => gort::run(workload, procs, at_least, sink),
+        ours if ours.is_ours() => match workload.spec().kind {
+            Kind::Pauses(bytes) => gort::inside(procs, sink, move || gort_heap::pauses(bytes)),
+            _ => gort::run(workload, procs, at_least, sink),
+        },
         Contender::Std => Ok((threads::run(workload, procs, at_least, counted::once), 0)),
         _ => Err("has no part in it, or a program of its own".into()),
     }

@@ -66,6 +66,7 @@ pub fn drive(rival: &impl Rival, workload: Workload, at_least: Duration) -> Outc
             let values = vec![measured.ns, probe::memory_at_most() as f64 / 1e6, measured.cores];
             Outcome { values, ops_all: objects + 10 * CROWD }
         }
+        Kind::Pauses(_) => unreachable!("only a collector has pauses"),
         Kind::Net(_) | Kind::Http => unreachable!("of another suite"),
     }
 }

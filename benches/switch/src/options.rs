@@ -27,7 +27,7 @@ usage: cargo xtask bench [net|http|gc] [OPTION...]
                          mutex-8 skynet timers memory memory-64k idle cores
              net:        echo-64 echo-1000 churn stream connected dial
              http:       hello
-             gc:         gc-trees gc-graph
+             gc:         gc-trees gc-graph gc-pause-10m gc-pause-1g
   --limit N          seconds after which a child is killed (120)
   --markdown FILE    also write the tables there, between the marks for this suite and allocator
   --go PATH          the go command (else $GO, the PATH, or the one that conformance installs)

@@ -19,7 +19,7 @@ ratios within this run mean something, from 0.8 to 1.25 not even they. tokio is 
 
 const GC_NOTE: &str = "\
 std has boxes for the trees, and for the graphs counted references of which those that close cycles are weak: somebody has to know which.
-P is its number of processors. The memory is the most that the process had, of all it has.";
+P is its number of processors. The memory is the most that the process had, of all it has. A pause is one stop of the world, for go all of one collection.";
 
 /// What is compared with what.
 pub fn head(options: &Options, go: Option<&Result<Golang, String>>) {

@@ -27,6 +27,9 @@ pub const RING: u64 = 8;
 /// Cycles that each of [`RIVALRY`] goroutines keeps.
 pub const RINGS: usize = 3_000;
 
+/// Collections whose pauses are measured.
+pub const COLLECTIONS: usize = 50;
+
 /// So many trees of one depth that each depth has its share of the nodes.
 pub fn trees_of_depth(depth: u32, nodes: u64) -> u64 {
     let depths = u64::from((TREE_DEPTH_MAX - TREE_DEPTH_MIN) / 2 + 1);
@@ -128,6 +131,10 @@ pub enum Workload {
     GcTrees,
     /// Rings, of which one after the other is replaced.
     GcGraph,
+    /// Pauses with ten megabytes of objects.
+    GcPause10M,
+    /// Pauses with a gigabyte of objects.
+    GcPause1G,
 }
 
 /// How it is measured (see `drive`).
@@ -149,6 +156,8 @@ pub enum Kind {
     Http,
     /// So many objects, once; before them a few. How long, and how much memory at most.
     Heap(u64),
+    /// Collections, one after the other, with so many bytes of objects that live, beside somebody who computes: the pauses.
+    Pauses(u64),
 }
 
 /// How a workload with sockets is measured.
@@ -242,6 +251,9 @@ const fn of_go(ratio: f64) -> Column {
 /// Of the collected heap: the time, the memory at most, and how many cores were busy.
 const HEAP: &[Column] = &[of_go(1.5), column("MB at most", None), BUSY];
 
+/// Of pauses.
+const PAUSES: &[Column] = &[column("us, p50", None), column("us, p99", Some(Target::AtMost(200.0)))];
+
 /// How many cores were busy.
 const BUSY: Column = told("cores");
 
@@ -256,7 +268,7 @@ const fn spec(
     let suite = match kind {
         Kind::Net(_) => Suite::Net,
         Kind::Http => Suite::Http,
-        Kind::Heap(_) => Suite::Gc,
+        Kind::Heap(_) | Kind::Pauses(_) => Suite::Gc,
         _ => Suite::Switch,
     };
     let is_long = matches!(kind, Kind::Parked(_) | Kind::Idle(_) | Kind::Net(Net::Idle(_) | Net::Dial(_)));
@@ -266,7 +278,7 @@ const fn spec(
 
 /// All of them, in the order of the report.
 #[rustfmt::skip]
-pub const TABLE: [Spec; 25] = {
+pub const TABLE: [Spec; 27] = {
     use {Kind::*, Procs::*, Target::*, Workload as W, super::workload::Net as N};
     const MILLION: u64 = 1_000_000;
     [
@@ -325,6 +337,8 @@ pub const TABLE: [Spec; 25] = {
         ]),
         spec(W::GcTrees, "gc-trees", "binary trees to depth 18, per node", Heap(64 * MILLION), Asked, HEAP),
         spec(W::GcGraph, "gc-graph", "rings of 8, 24,000 live, per new node", Heap(16 * MILLION), Asked, HEAP),
+        spec(W::GcPause10M, "gc-pause-10m", "pauses, 10 MB live, beside a busy goroutine", Pauses(10_000_000), Fixed(2), PAUSES),
+        spec(W::GcPause1G, "gc-pause-1g", "pauses, 1 GB live, beside a busy goroutine", Pauses(1_000_000_000), Fixed(2), PAUSES),
     ]
 };
 

@@ -1,8 +1,39 @@
 //! Ours, with the collected heap.
 
+use crate::drive::Outcome;
 use crate::rivals::gort::share_out;
-use crate::workload::{RING, RINGS, RIVALRY, TREE_DEPTH_MAX, TREE_DEPTH_MIN, Workload, trees_of_depth};
+use crate::workload::{COLLECTIONS, RING, RINGS, RIVALRY, TREE_DEPTH_MAX, TREE_DEPTH_MIN, Workload, trees_of_depth};
 use rt::gc::{Edge, Gc, Trace};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Collects again and again, with so many bytes of objects that live, beside a goroutine that never calls the runtime.
+pub fn pauses(bytes: u64) -> Result<Outcome, String> {
+    const PAUSES: &str = "/sched/pauses/total/gc:seconds";
+    let objects = bytes / (16 + size_of::<Node>() as u64);
+    let live: Vec<Gc<Node>> = (0..objects / RING).map(ring).collect();
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy = {
+        let stop = Arc::clone(&stop);
+        rt::go(move || {
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        })
+    };
+    // What was paused for while these were made does not count.
+    let histogram = || rt::metrics::get(PAUSES).ok_or("no such metric");
+    let before = histogram()?;
+    (0..COLLECTIONS).for_each(|_| rt::gc::collect());
+    let mut all = histogram()?.as_histogram().expect("it is one").clone();
+    let before = before.as_histogram().expect("it is one");
+    all.counts.iter_mut().zip(&before.counts).for_each(|(now, before)| *now -= before);
+    stop.store(true, Ordering::Relaxed);
+    busy.join().expect("does not panic");
+    assert!(live.iter().all(|first| first.previous.get().is_some_and(|last| last.next.is(first))));
+    let us = |q| all.quantile(q).map_or(0.0, |seconds| seconds * 1e6);
+    Ok(Outcome { values: vec![us(0.5), us(0.99)], ops_all: COLLECTIONS as u64 })
+}
 
 /// Makes so many objects.
 pub fn run(workload: Workload, ops: u64) {

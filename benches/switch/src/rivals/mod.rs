@@ -167,10 +167,11 @@ impl Contender {
             Suite::Http if matches!(self, Contender::Gort | Contender::Go | Contender::Tokio) => return Part::Takes,
             Suite::Http => return Part::Absent,
             Suite::Gc => {
-                let takes = matches!(
-                    self,
-                    Contender::Gort | Contender::GortSink | Contender::Go | Contender::GoSink | Contender::Std
-                );
+                let takes = match self {
+                    Contender::Gort | Contender::Go => true,
+                    Contender::GortSink | Contender::GoSink | Contender::Std => matches!(workload, GcTrees | GcGraph),
+                    _ => false,
+                };
                 return if takes { Part::Takes } else { Part::Absent };
             }
         }
