@@ -11,7 +11,7 @@
 //! while let Some(next) = salvage.next() {
 //!     match next {
 //!         Salvaged::Event(event) => println!("{} {}", event.time, event.kind.name()),
-//!         Salvaged::Gap => println!("--- {}", salvage.report().damage.last().expect("that is the gap")),
+//!         Salvaged::Gap => println!("--- broken {} times so far", salvage.report().damages),
 //!     }
 //! }
 //! eprint!("{}", salvage.report());
@@ -51,8 +51,8 @@ pub const DESCRIBED_MAX: usize = 64;
 pub enum Salvaged {
     /// An event.
     Event(Event),
-    /// The trace is broken here, as the last damage of the report says. What follows, if anything, is a trace of its
-    /// own.
+    /// The trace is broken here, as the last damage of the report says, unless there are more than [`DESCRIBED_MAX`]. What
+    /// follows, if anything, is a trace of its own.
     Gap,
 }
 

@@ -150,7 +150,7 @@ fn change_bytes(random: &mut Random, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
 
 fn rounds() -> usize {
     let set = std::env::var("GORT_FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    set.unwrap_or(if cfg!(debug_assertions) { 1_500 } else { 20_000 })
+    set.unwrap_or(if cfg!(debug_assertions) { 500 } else { 5_000 })
 }
 
 /// Runs `body` over changed seeds. What it panics with comes with the input.

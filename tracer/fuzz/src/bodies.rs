@@ -5,7 +5,8 @@
 
 use std::io::Read;
 
-use tracer::analyze;
+use tracer::analyze::profile::ProfileKind;
+use tracer::analyze::{self, mmu, profile};
 use tracer::read::alloc_free::AllocFree;
 use tracer::read::print::Printer;
 use tracer::read::salvage::{Salvage, Salvaged};
@@ -126,6 +127,18 @@ pub fn analyses(data: &[u8]) {
     if let Ok(mut reader) = Reader::new(data) {
         let (summary, _) = analyze::summarize(&mut reader);
         assert!(!summary.to_string().is_empty());
+    }
+    if let Ok(mut reader) = Reader::new(data) {
+        let mut profiles = ProfileKind::ALL.map(profile::Builder::new);
+        let mut curve = mmu::Builder::new(mmu::Causes::default());
+        while reader.advance().unwrap_or(false) {
+            profiles.iter_mut().for_each(|profile| profile.event(reader.event(), reader.tables()));
+            curve.event(reader.event(), reader.tables());
+        }
+        let _ = profiles.map(|profile| profile.finish().total());
+        if let Some((share, _)) = curve.finish().mmu(1_000_000) {
+            assert!((0.0..=1.0).contains(&share), "{share}");
+        }
     }
     let Ok(mut reader) = Reader::new(data) else { return };
     let (mut printer, mut heap, mut line) = (Printer::default(), AllocFree::default(), Vec::new());
