@@ -102,7 +102,7 @@ fn start() {
     if STARTED.load(Ordering::Relaxed) {
         return;
     }
-    // These may panic; then somebody else may try.
+    // Either may panic, for what the environment says; then the next one who needs a collector is told, too.
     pace::environment();
     run::start_default();
     if STARTED.swap(true, Ordering::SeqCst) {

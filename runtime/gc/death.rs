@@ -2,35 +2,48 @@
 //!
 //! Each has a goroutine of the runtime's own, so that one that blocks does not hold up the other. User code runs there, outside all windows; it
 //! may do whatever it likes.
+//!
+//! - X1: what is dead and not dropped yet is in no goal: so those who allocate wait while it is a large part of the heap, as long as it
+//!   becomes less. The goroutine that drops does not wait for itself.
+//! - X2: what a panic carried is forgotten: dropping it could panic again, and end the goroutine that all others' drops need.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracer::record::Fixed;
 
 use super::object::Object;
+use super::pace;
 use super::special::Finalizer;
 use super::sweep;
 use super::trace::Visitor;
 use super::window::Window;
 use super::worker::Bell;
+use crate::stack::header::current_g;
 
 /// Objects whose `Drop` is to run.
-static DOOMED: Mutex<Vec<Object>> = Mutex::new(Vec::new());
-/// Those, and the ones in hand.
-static DOOMED_LEN: AtomicUsize = AtomicUsize::new(0);
+static DOOMED: Mutex<Vec<(Object, usize)>> = Mutex::new(Vec::new());
+/// Bytes of those, and of the ones in hand.
+static DOOMED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The goroutine that drops, by its address.
+static DROPS: AtomicUsize = AtomicUsize::new(0);
+/// So many are dropped for each look at the heap.
+const TOGETHER: usize = 64;
+/// That much may always wait.
+const BACKLOG_BYTES: usize = 4 << 20;
 static DROPPER: Bell = Bell::new();
 
 /// Finalisers that are to run; each has a count of its object.
 static FINALIZERS: Mutex<VecDeque<(Object, Finalizer)>> = Mutex::new(VecDeque::new());
 static FINALIZER: Bell = Bell::new();
 
-/// The object is dead. By its sweeper.
-pub(super) fn doom(object: Object) {
-    DOOMED_LEN.fetch_add(1, Ordering::AcqRel);
-    DOOMED.lock().push(object);
+/// The object, of so many bytes, is dead. By its sweeper.
+pub(super) fn doom(object: Object, bytes: usize) {
+    DOOMED_BYTES.fetch_add(bytes, Ordering::AcqRel);
+    DOOMED.lock().push((object, bytes));
 }
 
 /// The object's finaliser is to run. By its sweeper, who has raised its count.
@@ -44,28 +57,64 @@ pub(super) fn ring() {
     FINALIZER.ring();
 }
 
-/// For somebody who needs memory: lets the dead be dropped, unless that takes long (or is what the caller does).
+/// For somebody who needs memory: lets the dead be dropped.
 pub(super) fn wait_a_little() {
-    for _ in 0..100 {
-        if DOOMED_LEN.load(Ordering::Acquire) == 0 {
+    wait_until_left(0);
+}
+
+/// For somebody who allocates: X1.
+#[inline]
+pub(super) fn keep_pace() {
+    if DOOMED_BYTES.load(Ordering::Relaxed) > BACKLOG_BYTES {
+        let fair = BACKLOG_BYTES.max(pace::goal() / 2);
+        if DOOMED_BYTES.load(Ordering::Relaxed) > fair {
+            wait_until_left(fair / 2);
+        }
+    }
+}
+
+/// Waits until so many bytes are left, or they have not become less for a while: somebody's `Drop` takes long (or is what the caller does).
+#[cold]
+fn wait_until_left(bytes: usize) {
+    const PATIENCE: u32 = 100;
+    if current_g().is_some_and(|g| std::ptr::from_ref(g).addr() == DROPS.load(Ordering::Relaxed)) {
+        return;
+    }
+    let (mut least, mut patience) = (usize::MAX, PATIENCE);
+    loop {
+        let left = DOOMED_BYTES.load(Ordering::Acquire);
+        if left <= bytes || patience == 0 {
             return;
         }
-        crate::time::sleep(std::time::Duration::from_micros(200));
+        patience = if left < least { PATIENCE } else { patience - 1 };
+        least = least.min(left);
+        ring();
+        crate::time::sleep(Duration::from_micros(200));
     }
 }
 
 /// The life of the goroutine that drops.
 pub(super) fn drop_main() {
+    DROPS.store(current_g().map_or(0, |g| std::ptr::from_ref(g).addr()), Ordering::Relaxed);
     loop {
         let batch = std::mem::take(&mut *DOOMED.lock());
         if batch.is_empty() {
             DROPPER.wait(Fixed::System);
         }
-        for object in batch {
-            drop_value(object);
-            sweep::free(&Window::open(), object);
-            DOOMED_LEN.fetch_sub(1, Ordering::AcqRel);
+        for some in batch.chunks(TOGETHER) {
+            some.iter().for_each(|(object, _)| drop_value(*object));
+            let window = Window::open();
+            some.iter().for_each(|(object, _)| sweep::free(&window, *object));
+            drop(window);
+            DOOMED_BYTES.fetch_sub(some.iter().map(|(_, bytes)| bytes).sum(), Ordering::AcqRel);
         }
+    }
+}
+
+/// Runs what is the user's. A panic was reported by the hook, and is of no interest to others.
+fn run_theirs(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        std::mem::forget(payload); // X2
     }
 }
 
@@ -73,14 +122,13 @@ fn drop_value(object: Object) {
     // SAFETY: the object is dead and keeps its slot until it is dropped.
     let kind = unsafe { object.header() }.kind();
     let Some(kind) = kind else { return };
-    // A panic was reported by the hook, and is of no interest to others.
-    let _ = catch_unwind(AssertUnwindSafe(|| {
+    run_theirs(|| {
         // SAFETY: nothing leads to it, so it is this goroutine's; it is doomed once. Its edges are emptied first (H9).
         unsafe {
             kind.trace(object, &mut Visitor::empty());
             kind.drop(object);
         }
-    }));
+    });
 }
 
 /// The life of the goroutine that finalises.
@@ -89,7 +137,7 @@ pub(super) fn finalize_main() {
         let next = FINALIZERS.lock().pop_front();
         match next {
             Some((object, finalizer)) => {
-                let _ = catch_unwind(AssertUnwindSafe(|| finalizer(object)));
+                run_theirs(|| finalizer(object));
             }
             None => FINALIZER.wait(Fixed::System),
         }

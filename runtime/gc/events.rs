@@ -44,7 +44,8 @@ pub(super) fn heap_alloc(w: &mut Writer<'_>, m: &M, bytes: usize) {
 
 pub(super) fn heap_goal(w: &mut Writer<'_>, m: &M, bytes: usize) {
     context(w, m);
-    w.event(Ev::HeapGoal, &[bytes as u64]);
+    // As Go's: 0 where there is none.
+    w.event(Ev::HeapGoal, &[if bytes == usize::MAX { 0 } else { bytes as u64 }]);
 }
 
 /// The P begins to sweep.

@@ -75,6 +75,7 @@ impl Chores {
         if self.assist != 0 {
             mark::assist(self.assist);
         }
+        death::keep_pace();
     }
 }
 

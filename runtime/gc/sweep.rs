@@ -101,7 +101,7 @@ fn block(phase: Phase, b: usize, wanted: Option<Kind>, swept: &mut Swept) {
         if dead != 0 && looks {
             for i in ones(dead) {
                 let object = ARENA.object(b, w * WORD + i, block.slot_bytes());
-                if is_kept(object, block, w * WORD + i, kind, swept) {
+                if is_kept(object, block, phase.marks(), w * WORD + i, kind, swept) {
                     keep |= 1 << i;
                 }
             }
@@ -128,13 +128,15 @@ fn block(phase: Phase, b: usize, wanted: Option<Kind>, swept: &mut Swept) {
 }
 
 /// Whether a dead object keeps its slot for now (S3).
-fn is_kept(object: Object, block: &Block, i: usize, kind: Kind, swept: &mut Swept) -> bool {
+fn is_kept(object: Object, block: &Block, marks: usize, i: usize, kind: Kind, swept: &mut Swept) -> bool {
     // SAFETY: its slot was taken and is not free before this returns false.
     let header = unsafe { object.header() };
     if header.has(FINALIZER | WEAK) {
         let finalizer = special::bury(object, header);
         if let Some(finalizer) = finalizer {
             block.rooted.raise(i, &header.count);
+            // Before anybody else can have it, and ask whether it lives.
+            block.bits[marks].set_word(i / WORD, 1 << (i % WORD));
             death::finalize(object, finalizer);
             swept.doomed = true;
             return true;
@@ -145,7 +147,7 @@ fn is_kept(object: Object, block: &Block, i: usize, kind: Kind, swept: &mut Swep
     }
     if !header.has(DOOMED) {
         header.set(DOOMED);
-        death::doom(object);
+        death::doom(object, block.slot_bytes());
         swept.doomed = true;
     }
     true

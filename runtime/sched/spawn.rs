@@ -184,7 +184,9 @@ pub(crate) fn system(f: fn()) {
 #[cfg(feature = "gc")]
 pub(crate) fn system_named<F: FnOnce() + Send + 'static>(name: &str, f: F) {
     let (raw, _) = task::new(f, Block::new);
-    let settings = Settings { system: true, name: Some(name.into()), ..Settings::default() };
+    // The largest stack, of which what is not used is address space only: users' code runs there, as deep as their values are nested.
+    let class = Class::for_bytes(8 << 20).unwrap_or(Class::DEFAULT);
+    let settings = Settings { system: true, class, name: Some(name.into()), ..Settings::default() };
     let origin = Origin { start: task::start_of::<F>(), at: Location::caller(), creator: 0, stack: None };
     from_thread(settings, raw, origin, foreign_id());
 }

@@ -124,8 +124,10 @@ type Word = (usize, usize);
 struct Walk {
     pc: usize,
     sp: usize,
-    /// From the stack pointer, if it mattered.
-    fp: Option<usize>,
+    /// From the stack pointer.
+    fp: usize,
+    /// 0 if it did not matter.
+    fp_mask: usize,
     lr: usize,
     /// From the stack pointer to the end.
     height: usize,
@@ -144,7 +146,8 @@ struct Walk {
 const NONE: Walk = Walk {
     pc: 0,
     sp: 0,
-    fp: None,
+    fp: 0,
+    fp_mask: 0,
     lr: 0,
     height: 0,
     sp_mask: usize::MAX,
@@ -155,6 +158,48 @@ const NONE: Walk = Walk {
     moved: 0,
     words: [(0, 0); WORDS],
 };
+
+impl Walk {
+    /// Whether the walk that begins with these registers, so far from the stack's end, would come to the same.
+    ///
+    /// # Safety
+    ///
+    /// As for [`walk`](super::walk).
+    #[inline(always)]
+    unsafe fn is_same(&self, generation: u64, regs: &Regs, height: usize) -> bool {
+        let moved = regs.sp.wrapping_sub(self.sp) & self.sp_mask;
+        let fp = (regs.fp.wrapping_sub(regs.sp) ^ self.fp) & self.fp_mask;
+        let other = moved | fp | (self.pc ^ regs.pc) | (self.lr ^ regs.lr) | (self.height ^ height);
+        if other != 0 || self.generation != generation || self.modules != modules_now() {
+            return false;
+        }
+        // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and the
+        // stack pointers differ by whole words; the memory is readable by the caller's promise.
+        let read = |offset: usize| unsafe { stack::reread(regs.sp.wrapping_add(offset)) };
+        let groups = self.words.as_chunks::<GROUP>().0;
+        let Some((same, moved)) = groups.split_at_checked(self.same.into()) else { return false };
+        // Loops, as an iterator's closures are not always taken in, and this is most of what an event costs.
+        for group in same {
+            let mut differs = 0;
+            for &(offset, word) in group {
+                differs |= read(offset) ^ word;
+            }
+            if differs != 0 {
+                return false;
+            }
+        }
+        for group in &moved[..usize::from(self.moved).min(moved.len())] {
+            let mut differs = 0;
+            for &(offset, word) in group {
+                differs |= read(offset).wrapping_sub(regs.sp) ^ word;
+            }
+            if differs != 0 {
+                return false;
+            }
+        }
+        true
+    }
+}
 
 /// Stacks of the same shape differ by a multiple of this (a line of the cache).
 const SHIFT: usize = 64;
@@ -208,39 +253,22 @@ impl Recall {
     #[inline]
     pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
         let height = stack_top.checked_sub(regs.sp)?;
-        if !regs.sp.is_multiple_of(WORD) {
+        let place = Recall::place(regs.pc, height, 0);
+        let walk = &self.walks[place];
+        // SAFETY: passed on to the caller.
+        if unsafe { walk.is_same(generation, regs, height) } {
+            return Some(walk.result);
+        }
+        let split = &self.splits[place];
+        if (split.pc, split.height) != (regs.pc, height) || !regs.sp.is_multiple_of(WORD) {
             return None;
         }
-        let split = &self.splits[Recall::place(regs.pc, height, 0)];
-        let word = if (split.pc, split.height) == (regs.pc, height) {
-            // SAFETY: a walk that began so, in a range of the same height, read a whole word there; the memory is readable by the
-            // caller's promise.
-            unsafe { stack::reread(regs.sp + split.at) }
-        } else {
-            0
-        };
+        // SAFETY: a walk that began so, in a range of the same height, read a whole word there; the memory is readable by the
+        // caller's promise.
+        let word = unsafe { stack::reread(regs.sp + split.at) };
         let walk = &self.walks[Recall::place(regs.pc, height, word)];
-        let moved = regs.sp.wrapping_sub(walk.sp) & walk.sp_mask;
-        let other = moved | (walk.pc ^ regs.pc) | (walk.lr ^ regs.lr) | (walk.height ^ height);
-        if other != 0
-            || walk.fp.is_some_and(|fp| fp != regs.fp.wrapping_sub(regs.sp))
-            || walk.generation != generation
-            || walk.modules != modules_now()
-        {
-            return None;
-        }
-        // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and the
-        // stack pointers differ by whole words; the memory is readable by the caller's promise.
-        let read = |offset: usize| unsafe { stack::reread(regs.sp.wrapping_add(offset)) };
-        let groups = walk.words.as_chunks::<GROUP>().0.get(..usize::from(walk.same + walk.moved))?;
-        let (same, moved) = groups.split_at_checked(walk.same.into())?;
-        let differ = |group: &[Word; GROUP], base: usize| {
-            group.iter().fold(0, |all, &(offset, word)| all | read(offset).wrapping_sub(base) ^ word) != 0
-        };
-        if same.iter().any(|group| differ(group, 0)) || moved.iter().any(|group| differ(group, regs.sp)) {
-            return None;
-        }
-        Some(walk.result)
+        // SAFETY: passed on to the caller.
+        unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
     }
 
     /// Walks as [`walk`](super::walk) does, and notes what it reads; call [`Recall::remember`] next.
@@ -316,7 +344,7 @@ impl Recall {
             return;
         };
         (walk.pc, walk.sp, walk.lr, walk.height) = (pc, sp, lr, height);
-        walk.fp = needs_fp.then_some(fp.wrapping_sub(sp));
+        (walk.fp, walk.fp_mask) = (fp.wrapping_sub(sp), if needs_fp { usize::MAX } else { 0 });
         walk.sp_mask = if anywhere { SHIFT - 1 } else { usize::MAX };
         (walk.modules, walk.generation, walk.result) = (self.trail.modules.get(), generation, result);
         (walk.same, walk.moved) = (same, moved);

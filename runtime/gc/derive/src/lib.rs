@@ -80,13 +80,13 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
         let (pattern, bound) = bind(fields);
         let calls = bound
             .iter()
-            .map(|(field, ty)| quote_spanned!(ty.span()=> <#ty as #library::gc::Trace>::trace(#field, visitor);));
+            .map(|(field, ty)| quote_spanned!(here(ty)=> <#ty as #library::gc::Trace>::trace(#field, visitor);));
         arms.push(quote!(#path #pattern => { #(#calls)* }));
         types.extend(bound.iter().map(|(_, ty)| *ty));
     }
     let body = if arms.is_empty() { quote!(match *self {}) } else { quote!(match self { #(#arms)* }) };
-    let edges = types.iter().map(|ty| quote_spanned!(ty.span()=> <#ty as #library::gc::Trace>::HAS_EDGES));
-    let drops = types.iter().map(|ty| quote_spanned!(ty.span()=> <#ty as #library::gc::Trace>::NEEDS_DROP));
+    let edges = types.iter().map(|ty| quote_spanned!(here(ty)=> <#ty as #library::gc::Trace>::HAS_EDGES));
+    let drops = types.iter().map(|ty| quote_spanned!(here(ty)=> <#ty as #library::gc::Trace>::NEEDS_DROP));
     let drops = if has_drop { quote!(true) } else { quote!(false #(|| #drops)*) };
     let edges = quote!(false #(|| #edges)*);
     for param in &mut input.generics.params {
@@ -128,4 +128,9 @@ fn fields(data: &Data) -> Vec<&syn::Field> {
         Data::Enum(e) => e.variants.iter().flat_map(|v| v.fields.iter()).collect(),
         Data::Union(_) => Vec::new(),
     }
+}
+
+/// Where the type is written, for messages, but with the derive's names: the type may come from another macro.
+fn here(ty: &syn::Type) -> proc_macro2::Span {
+    ty.span().resolved_at(proc_macro2::Span::call_site())
 }
