@@ -288,6 +288,68 @@ fn a_drop_may_panic_block_allocate_and_collect() {
     });
 }
 
+/// What a panic carries may panic when it is dropped; the drops of others run all the same.
+#[test]
+fn a_panic_that_panics_again_ends_nothing() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("again");
+        }
+    }
+    #[derive(Trace)]
+    #[trace(drop)]
+    struct Rude(Opaque<rt::chan::Sender<()>>);
+    impl Drop for Rude {
+        fn drop(&mut self) {
+            self.0.0.send(()).unwrap();
+            std::panic::panic_any(Bomb);
+        }
+    }
+    let _ = traced("gc bombs", || {
+        let (tx, rx) = rt::chan::unbounded();
+        for _ in 0..3 {
+            drop(Gc::new(Rude(Opaque(tx.clone()))));
+            let finalised = Gc::new(Rude(Opaque(tx.clone())));
+            Gc::set_finalizer(&finalised, |rude: Gc<Rude>| {
+                rude.0.0.send(()).unwrap();
+                std::panic::panic_any(Bomb);
+            });
+            drop(finalised);
+            gc::collect();
+            assert_eq!([rx.recv(), rx.recv()], [Ok(()), Ok(())]);
+        }
+    });
+}
+
+/// Garbage that has something to drop is made faster than one goroutine drops it: then it is waited for.
+#[test]
+fn garbage_with_drops_takes_bounded_memory() {
+    #[derive(Trace)]
+    struct Named {
+        name: String,
+        next: Edge<Named>,
+    }
+    const LIMIT: usize = 24 << 20;
+    let _ = traced("gc garbage with drops", || {
+        let before = gc::set_memory_limit(Some(LIMIT));
+        let makers: Vec<_> = (0..8)
+            .map(|m| {
+                rt::go(move || {
+                    for i in 0..scaled(150_000, 15_000) {
+                        let new = Gc::new(Named { name: format!("{m} {i}"), next: Edge::null() });
+                        new.next.set(Some(&new));
+                        assert!(new.next.get().is_some_and(|same| same.name == new.name));
+                    }
+                })
+            })
+            .collect();
+        makers.into_iter().for_each(|h| h.join().unwrap());
+        assert!(gc::stats().used_bytes <= LIMIT);
+        gc::set_memory_limit(before);
+    });
+}
+
 #[test]
 fn plain_threads_use_the_heap() {
     // Before the runtime is started, too.

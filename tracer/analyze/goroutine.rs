@@ -9,7 +9,7 @@ use super::procs::{Clocks, Meanwhile, ProcTracks};
 use super::sched::{Delay, Delays};
 use super::user::{OpenRegion, Users};
 use super::wait::{Collector, PlaceId, Waits, Who};
-use crate::read::hash::IdMap;
+use crate::read::slots::Slots;
 use crate::read::{Event, State, Tables};
 use crate::wire::Ev;
 
@@ -25,6 +25,8 @@ pub struct Goroutines {
     pub created: u64,
     /// Those that ended in it.
     pub ended: u64,
+    /// Those that were alive where the trace is broken. Behind that, nobody can tell them from others: they are seen anew.
+    pub lost: u64,
     /// The most that were alive at once.
     pub peak: u64,
     /// By the function they were started with, the longest running first.
@@ -34,7 +36,7 @@ pub struct Goroutines {
 impl Goroutines {
     /// Those that were alive at the end.
     pub fn alive(&self) -> u64 {
-        self.seen - self.ended
+        self.seen - self.ended - self.lost
     }
 }
 
@@ -208,7 +210,7 @@ fn state_index(state: State) -> Option<usize> {
 /// What is known of the goroutines at one moment.
 #[derive(Debug)]
 pub(super) struct Tracks {
-    gs: IdMap<Track>,
+    gs: Slots<Track>,
     groups: Vec<Gathering>,
     /// The group of each name.
     group_of: Vec<u32>,
@@ -243,7 +245,7 @@ pub(super) struct Context<'a> {
 impl Tracks {
     pub fn new(stacks: &mut Stacks) -> Tracks {
         Tracks {
-            gs: IdMap::default(),
+            gs: Slots::default(),
             groups: Vec::new(),
             group_of: Vec::new(),
             waits: Collector::default(),
@@ -257,7 +259,7 @@ impl Tracks {
     }
 
     pub fn label(&mut self, g: i64, label: NameId) {
-        if let Some(track) = self.gs.get_mut(&g) {
+        if let Some(track) = self.gs.get_mut(g) {
             track.label = label;
         }
     }
@@ -266,7 +268,7 @@ impl Tracks {
     pub fn moved(&mut self, event: &Event, (id, from, to): (i64, State, State), context: &mut Context<'_>) {
         let now = event.time;
         let Context { stacks, procs, tables, .. } = context;
-        let Some(track) = self.gs.get_mut(&id) else {
+        let Some(track) = self.gs.get_mut(id) else {
             return self.meet(event, id, to, context);
         };
         if track.group == NOWHERE && tells_its_stack(event.kind) {
@@ -319,8 +321,8 @@ impl Tracks {
         track.exact = true;
         if to == State::NotExist {
             self.all.ended += 1;
-            if let Some(track) = self.gs.remove(&id) {
-                self.bury(track, now, false);
+            if let Some(track) = self.gs.remove(id) {
+                self.bury(track, now, false, false);
             }
         }
     }
@@ -409,20 +411,20 @@ impl Tracks {
 
     /// A goroutine assists the GC from now on.
     pub fn assist_begins(&mut self, g: i64, begin: i64) {
-        if let Some(track) = self.gs.get_mut(&g) {
+        if let Some(track) = self.gs.get_mut(g) {
             track.rare.get_or_insert_default().assist.get_or_insert(begin);
         }
     }
 
     pub fn assist_ends(&mut self, g: i64, now: i64) {
-        let Some(track) = self.gs.get_mut(&g) else { return };
+        let Some(track) = self.gs.get_mut(g) else { return };
         if let Some(begin) = track.rare.as_mut().and_then(|rare| rare.assist.take()) {
             self.assisted(g, elapsed(begin, now), false);
         }
     }
 
     fn assisted(&mut self, g: i64, ns: u64, open: bool) {
-        let Some(track) = self.gs.get_mut(&g) else { return };
+        let Some(track) = self.gs.get_mut(g) else { return };
         if track.group == NOWHERE {
             Tracks::name(&mut self.groups, &mut self.group_of, track, NameId::default());
         }
@@ -431,7 +433,7 @@ impl Tracks {
 
     /// A region begins on a goroutine.
     pub fn region_begins(&mut self, event: &Event, context: &mut Context<'_>) {
-        let Some(track) = self.gs.get_mut(&event.g) else { return };
+        let Some(track) = self.gs.get_mut(event.g) else { return };
         let spent = track.spent_until(event.time);
         let open = self.users.region_begins(event, spent, context.stacks, context.tables);
         track.rare.get_or_insert_default().regions.push(open);
@@ -439,7 +441,7 @@ impl Tracks {
 
     /// A region ends on a goroutine.
     pub fn region_ends(&mut self, event: &Event, context: &mut Context<'_>) {
-        let Some(track) = self.gs.get_mut(&event.g) else { return };
+        let Some(track) = self.gs.get_mut(event.g) else { return };
         let spent = track.spent_until(event.time);
         let rare = track.rare.get_or_insert_default();
         match rare.regions.pop() {
@@ -451,8 +453,8 @@ impl Tracks {
         }
     }
 
-    /// The last that is heard of a goroutine.
-    fn bury(&mut self, mut track: Track, now: i64, alive: bool) {
+    /// The last that is heard of a goroutine. It may be alive; what it is in may be open.
+    fn bury(&mut self, mut track: Track, now: i64, alive: bool, open: bool) {
         if track.group == NOWHERE {
             Tracks::name(&mut self.groups, &mut self.group_of, &mut track, NameId::default());
         }
@@ -461,23 +463,30 @@ impl Tracks {
         group.alive += u64::from(alive);
         let Some(rare) = track.rare else { return };
         let mut regions = rare.regions;
-        while let Some(open) = regions.pop() {
-            let inside = regions.iter().any(|outer| outer.task == open.task);
-            self.users.region_ends(&open, now, track.spent, (alive, inside));
+        while let Some(region) = regions.pop() {
+            let inside = regions.iter().any(|outer| outer.task == region.task);
+            self.users.region_ends(&region, now, track.spent, (open, inside));
         }
     }
 
-    /// Closes what is open.
-    pub fn finish(mut self, (start, end): (i64, i64), stacks: &Stacks, procs: &mut ProcTracks) -> Outcome {
+    /// The trace is broken here: nothing is known of any goroutine any more.
+    pub fn gap(&mut self, (start, end): (i64, i64), stacks: &Stacks, procs: &mut ProcTracks) {
+        self.all.lost += self.gs.len() as u64;
+        self.close(end, stacks, procs, false);
+        self.users.close(start, end);
+    }
+
+    /// Closes what is open, of goroutines that are alive or lost.
+    fn close(&mut self, end: i64, stacks: &Stacks, procs: &mut ProcTracks, alive: bool) {
         procs.runnable(end, 0);
-        let mut live: Vec<i64> = self.gs.keys().copied().collect();
+        let mut live: Vec<i64> = self.gs.iter().map(|(id, _)| id).collect();
         live.sort_unstable();
         for g in live {
-            let assist = self.gs.get_mut(&g).and_then(|track| track.rare.as_mut()?.assist.take());
+            let assist = self.gs.get_mut(g).and_then(|track| track.rare.as_mut()?.assist.take());
             if let Some(begin) = assist {
                 self.assisted(g, elapsed(begin, end), true);
             }
-            let Some(mut track) = self.gs.remove(&g) else { continue };
+            let Some(mut track) = self.gs.remove(g) else { continue };
             let name = self.groups.get(track.group as usize).map(|group| group.name);
             let who = Who { g, name, label: label_of(&track) };
             let (times, ns) = ((track.since, end), elapsed(track.since, end));
@@ -493,8 +502,13 @@ impl Tracks {
                 _ => {}
             }
             Tracks::count(&mut self.groups, &mut self.group_of, &mut track, stretch);
-            self.bury(track, end, true);
+            self.bury(track, end, alive, true);
         }
+    }
+
+    /// Closes what is open.
+    pub fn finish(mut self, (start, end): (i64, i64), stacks: &Stacks, procs: &mut ProcTracks) -> Outcome {
+        self.close(end, stacks, procs, true);
         self.users.finish(start, end);
         self.delays.finish(stacks);
         let mut groups: Vec<Group> = self.groups.into_iter().map(|group| group.finish(stacks)).collect();

@@ -244,6 +244,17 @@ impl Builder {
         }
     }
 
+    /// The trace is broken behind the last event: the GC counts as doing nothing until it says that it does.
+    pub fn gap(&mut self) {
+        self.ps.fill(0);
+        (self.busy, self.stops) = (0, 0);
+        self.assisting.clear();
+        self.sweeping.clear();
+        self.working.clear();
+        self.executing.clear();
+        self.change(self.last);
+    }
+
     /// The whole curve.
     pub fn finish(mut self) -> Curve {
         if !self.changes.is_empty() {

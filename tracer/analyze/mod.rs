@@ -12,6 +12,11 @@
 //! in a blocking call. What began before the trace counts from the trace's first event; what is open at its end counts
 //! to the last. Waits that the runtime's own goroutines do for a living ([`is_duty`]) count for their reason, but are
 //! not listed by place or among the longest.
+//!
+//! Where a trace is broken and goes on ([`Salvage`](crate::read::salvage::Salvage)), an analysis is told of the gap: it
+//! closes what is open, and takes what follows as a trace of its own, because nobody knows what happened in between.
+
+#![forbid(unsafe_code)]
 
 mod goroutine;
 mod histogram;
@@ -143,6 +148,8 @@ pub struct Builder {
     generations: Vec<GenerationSummary>,
     counts: Vec<u64>,
     start: Option<i64>,
+    /// Since the last gap, or since `start`: what the trace tells late holds from then on.
+    part_start: Option<i64>,
     end: i64,
     stacks: Stacks,
     tracks: Tracks,
@@ -161,6 +168,7 @@ impl Builder {
             generations: Vec::new(),
             counts: vec![0; NUMBERS],
             start: None,
+            part_start: None,
             end: 0,
             tracks: Tracks::new(&mut stacks),
             stacks,
@@ -177,7 +185,8 @@ impl Builder {
         if event.kind == Ev::Sync {
             return self.turn(info, tables);
         }
-        let start = *self.start.get_or_insert(event.time);
+        self.start.get_or_insert(event.time);
+        let start = *self.part_start.get_or_insert(event.time);
         self.end = event.time;
         if let Some(generation) = self.generations.last_mut() {
             generation.events += 1;
@@ -232,10 +241,20 @@ impl Builder {
         self.stacks.turn();
     }
 
+    /// The trace is broken behind the last event. What is open is closed there, as at the end of a trace, and what comes
+    /// is taken as a trace of its own.
+    pub fn gap(&mut self) {
+        let (start, end) = (self.part_start.take().unwrap_or(0), self.end);
+        self.tracks.gap((start, end), &self.stacks, &mut self.procs);
+        self.procs.gap(end);
+        self.worlds.close(end, &mut self.world);
+    }
+
     /// Closes what is open, at the time of the last event.
     pub fn finish(mut self) -> Summary {
         let (start, end) = (self.start.unwrap_or(0), self.end);
-        let outcome = self.tracks.finish((start, end), &self.stacks, &mut self.procs);
+        let part_start = self.part_start.unwrap_or(start);
+        let outcome = self.tracks.finish((part_start, end), &self.stacks, &mut self.procs);
         self.worlds.finish(end, &mut self.world, &self.stacks);
         Summary {
             version: self.version,

@@ -41,6 +41,11 @@ impl Names {
         }
     }
 
+    /// The trace is broken behind the last event: ids may be anybody's.
+    pub fn gap(&mut self) {
+        self.of.clear();
+    }
+
     /// The function that a goroutine was started with.
     pub fn get(&self, g: i64) -> Option<&str> {
         self.of.get(&g).map(|&name| &**self.stacks.text(name))

@@ -265,6 +265,17 @@ impl ProcTracks {
         }
     }
 
+    /// The trace is broken here: nothing is known of any P any more.
+    pub fn gap(&mut self, end: i64) {
+        self.run_clocks(end);
+        for track in self.dense.iter_mut().chain(self.sparse.values_mut()) {
+            track.spend(end);
+            (track.doing, track.told) = (Doing::Unknown, false);
+        }
+        (self.idle, self.runnable, self.stops) = (0, 0, 0);
+        self.last = None;
+    }
+
     /// Closes what is open.
     pub fn finish(mut self, end: i64) -> Procs {
         self.run_clocks(end);

@@ -2,14 +2,14 @@
 //!
 //! Of the kinds that `go tool trace -pprof=` has (net, sync, syscall, sched), counts and totals are the same as Go's. That
 //! tool leaves out what it is not sure of: waits that were open when the trace began or ended, and of each goroutine all
-//! that came before it first ran, such as the wait of a new goroutine for its first turn. [`Builder::complete`] counts all
-//! of it.
+//! that came before it first ran, such as the wait of a new goroutine for its first turn. [`Builder::complete`] counts
+//! these, too, but for waits from before the trace if a reason matters, as no event tells it.
 //!
 //! Memory: 40 bytes for each live goroutine, and the distinct stacks.
 
 use super::elapsed;
 use super::intern::{IdCache, NOWHERE, StackId, Stacks};
-use crate::read::hash::IdMap;
+use crate::read::slots::Slots;
 use crate::read::{Event, State, Tables, Transition};
 use crate::wire::{Ev, reason};
 
@@ -119,6 +119,40 @@ struct Track {
 
 const NEW: Track = Track { since: 0, stack: NOWHERE, ran: false, held_back: None };
 
+/// Whose state an event changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Nobody,
+    /// That of the goroutine that is its first argument.
+    Named,
+    /// That of the goroutine that it happens on.
+    Own,
+    /// [`Event::transition`] tells.
+    Told,
+}
+
+/// For each number of an event, whose state it changes, and to which.
+static MOVES: [(Whose, State); 256] = {
+    let mut moves = [(Whose::Nobody, State::Undetermined); 256];
+    moves[Ev::GoCreate as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoCreateBlocked as usize] = (Whose::Named, State::Waiting);
+    moves[Ev::GoCreateSyscall as usize] = (Whose::Named, State::Syscall);
+    moves[Ev::GoStart as usize] = (Whose::Named, State::Running);
+    moves[Ev::GoDestroy as usize] = (Whose::Own, State::NotExist);
+    moves[Ev::GoDestroySyscall as usize] = (Whose::Own, State::NotExist);
+    moves[Ev::GoStop as usize] = (Whose::Own, State::Runnable);
+    moves[Ev::GoBlock as usize] = (Whose::Own, State::Waiting);
+    moves[Ev::GoUnblock as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoSwitch as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoSwitchDestroy as usize] = (Whose::Named, State::Runnable);
+    moves[Ev::GoSyscallBegin as usize] = (Whose::Own, State::Syscall);
+    moves[Ev::GoSyscallEnd as usize] = (Whose::Own, State::Running);
+    moves[Ev::GoSyscallEndBlocked as usize] = (Whose::Own, State::Runnable);
+    moves[Ev::GoStatus as usize] = (Whose::Told, State::Undetermined);
+    moves[Ev::GoStatusStack as usize] = (Whose::Told, State::Undetermined);
+    moves
+};
+
 /// Collects a profile from the events of a trace.
 #[derive(Debug)]
 pub struct Builder {
@@ -126,8 +160,10 @@ pub struct Builder {
     state: State,
     complete: bool,
     start: Option<i64>,
+    /// When the part of the trace began that is not broken.
+    since: Option<i64>,
     end: i64,
-    gs: IdMap<Track>,
+    gs: Slots<Track>,
     stacks: Stacks,
     /// By stack.
     records: Vec<(u64, u64)>,
@@ -143,8 +179,9 @@ impl Builder {
             state: kind.state(),
             complete: false,
             start: None,
+            since: None,
             end: 0,
-            gs: IdMap::default(),
+            gs: Slots::default(),
             stacks: Stacks::default(),
             records: Vec::new(),
             wanted: IdCache::default(),
@@ -166,24 +203,34 @@ impl Builder {
             return;
         }
         self.start.get_or_insert(event.time);
+        self.since.get_or_insert(event.time);
         self.end = event.time;
-        if let Some(Transition::G { id, from, to }) = event.transition() {
-            self.moved(event, (id, from, to), tables);
+        // The kinds of events come in no order that a processor could foresee: so a look into a table, and few branches.
+        let (whose, to) = MOVES[event.kind as usize];
+        match whose {
+            Whose::Nobody => {}
+            Whose::Named => self.moved(event, (event.args[0] as i64, false, to), tables),
+            Whose::Own => self.moved(event, (event.g, false, to), tables),
+            Whose::Told => {
+                if let Some(Transition::G { id, from, to }) = event.transition() {
+                    self.moved(event, (id, from == State::Undetermined, to), tables);
+                }
+            }
         }
     }
 
     #[inline]
-    fn moved(&mut self, event: &Event, (id, from, to): (i64, State, State), tables: &Tables) {
-        let track = match self.gs.get_mut(&id) {
-            Some(track) => track,
-            None => self.gs.entry(id).or_insert(NEW),
+    fn moved(&mut self, event: &Event, (id, new, to): (i64, bool, State), tables: &Tables) {
+        let slot = match self.gs.find(id) {
+            Some(slot) => slot,
+            None => self.gs.insert(id, NEW),
         };
+        let Some(track) = self.gs.at(slot) else { return };
         if to == self.state {
             if track.stack == NOWHERE {
                 let waits = self.state == State::Waiting;
                 if !waits || wants(self.kind, &mut self.wanted, event, tables) {
-                    let new = from == State::Undetermined;
-                    track.since = if self.complete && new { self.start.unwrap_or(event.time) } else { event.time };
+                    track.since = if self.complete && new { self.since.unwrap_or(event.time) } else { event.time };
                     let running = self.kind == ProfileKind::Running;
                     track.stack = if running { 0 } else { self.stacks.stack(event.stack(), tables).0 };
                 }
@@ -209,15 +256,21 @@ impl Builder {
                 if let Some((stack, ns)) = track.held_back {
                     add(&mut self.records, stack, ns);
                 }
-                self.gs.remove(&id);
+                self.gs.remove(id);
             }
             _ => {}
         }
     }
 
-    /// Closes what is open.
-    pub fn finish(mut self) -> Profile {
-        let mut live: Vec<(i64, Track)> = self.gs.drain().collect();
+    /// The trace is broken behind the last event: what is open ends there, as at the end of a trace.
+    pub fn gap(&mut self) {
+        self.close();
+        self.since = None;
+    }
+
+    fn close(&mut self) {
+        let gs = std::mem::take(&mut self.gs);
+        let mut live: Vec<(i64, Track)> = gs.iter().map(|(id, track)| (id, *track)).collect();
         live.sort_unstable_by_key(|(id, _)| *id);
         for (_, track) in live {
             if let Some((stack, ns)) = track.held_back {
@@ -227,6 +280,11 @@ impl Builder {
                 add(&mut self.records, StackId(track.stack), elapsed(track.since, self.end));
             }
         }
+    }
+
+    /// Closes what is open.
+    pub fn finish(mut self) -> Profile {
+        self.close();
         let records = self.records.iter().zip(0..).filter(|((count, _), _)| *count > 0);
         Profile {
             kind: self.kind,
@@ -264,4 +322,28 @@ fn add(records: &mut Vec<(u64, u64)>, stack: StackId, ns: u64) {
     let (count, total) = &mut records[at];
     *count += 1;
     *total = total.saturating_add(ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::Prior;
+    use crate::wire::SPECS;
+
+    #[test]
+    fn the_table_says_what_events_say() {
+        for spec in SPECS.iter().filter(|spec| spec.timed) {
+            let (time, kind, prior) = (0, spec.ev, Prior::Implied);
+            let event = Event { time, file_time: 0, m: 1, p: 2, g: 3, kind, prior, args: [4, 0, 0, 0], offset: 0 };
+            let (whose, to) = MOVES[kind as usize];
+            match (event.transition(), whose) {
+                (Some(Transition::G { .. }), Whose::Told) => {}
+                (Some(Transition::G { id, to: told, .. }), _) => {
+                    let named = if whose == Whose::Named { 4 } else { 3 };
+                    assert_eq!((id, told), (named, to), "{}", spec.name);
+                }
+                (_, whose) => assert_eq!(whose, Whose::Nobody, "{}", spec.name),
+            }
+        }
+    }
 }

@@ -232,13 +232,18 @@ impl Users {
         self.regions[group as usize].began_before += 1;
     }
 
-    /// Closes what is open. Comes after the regions that are open.
-    pub(super) fn finish(&mut self, start: i64, end: i64) {
+    /// Closes the tasks that are open. Comes after the regions that are.
+    pub(super) fn close(&mut self, start: i64, end: i64) {
         let mut live: Vec<Task> = std::mem::take(&mut self.live).into_values().collect();
         live.sort_by_key(|task| task.id);
         for task in live {
             self.task_ends(task, start, end, true);
         }
+    }
+
+    /// Closes what is open, and sorts.
+    pub(super) fn finish(&mut self, start: i64, end: i64) {
+        self.close(start, end);
         let total = |latency: &Histogram| std::cmp::Reverse(latency.total());
         self.tasks.sort_by(|a, b| (total(&a.latency), &a.name).cmp(&(total(&b.latency), &b.name)));
         self.regions.sort_by(|a, b| {

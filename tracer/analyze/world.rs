@@ -263,24 +263,29 @@ impl WorldTrack {
         }
     }
 
-    /// Closes what is open.
-    pub fn finish(self, end: i64, world: &mut World, stacks: &Stacks) {
-        let mut reasons = self.reasons;
-        for begin in self.ps.into_values().flatten() {
+    /// Closes what is open: the trace ends, or is broken here.
+    pub fn close(&mut self, end: i64, world: &mut World) {
+        for begin in self.ps.values_mut().filter_map(Option::take) {
             world.ps_in_use += u128::from(elapsed(begin, end));
         }
-        for (begin, reason) in self.stops.into_values() {
-            reasons.entry(reason).or_default().add_as(elapsed(begin, end), true);
+        for (_, (begin, reason)) in self.stops.drain() {
+            self.reasons.entry(reason).or_default().add_as(elapsed(begin, end), true);
         }
-        for begin in self.assists.into_values() {
+        for (_, begin) in self.assists.drain() {
             world.assists.add_as(elapsed(begin, end), true);
         }
-        for begin in self.sweeps.into_values() {
+        for (_, begin) in self.sweeps.drain() {
             world.sweeps.add_as(elapsed(begin, end), true);
         }
-        if let Some(cycle) = self.gc {
+        if let Some(cycle) = self.gc.take() {
             end_cycle(cycle, end, true, world);
         }
+    }
+
+    /// Closes what is open, and sorts.
+    pub fn finish(mut self, end: i64, world: &mut World, stacks: &Stacks) {
+        self.close(end, world);
+        let reasons = self.reasons;
         world.stops = reasons.into_iter().map(|(reason, stops)| (stacks.text(reason).clone(), stops)).collect();
         world.stops.sort_by(|a, b| b.1.total().cmp(&a.1.total()).then_with(|| a.0.cmp(&b.0)));
     }

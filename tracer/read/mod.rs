@@ -43,7 +43,7 @@ mod reader;
 mod resync;
 mod rule;
 pub mod salvage;
-mod slots;
+pub(crate) mod slots;
 mod source;
 mod tables;
 pub mod validate;

@@ -196,6 +196,38 @@ impl<R: Read> Salvage<R> {
         self.report
     }
 
+    /// Gives everything up to the end to `each`, with what the reader says of its generation: events in their place, which
+    /// costs less than a copy of each, and nothing for a gap behind which the trace goes on. Ends early with an error of `each`.
+    pub fn each<E>(
+        &mut self,
+        mut each: impl FnMut(Option<&Event>, &Info, &Arc<Tables>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while !self.ended {
+            match self.reader.advance() {
+                Ok(true) if self.reader.event().kind != Ev::Sync => {
+                    if let Some((_, events)) = &mut self.current {
+                        *events += 1;
+                    }
+                    each(Some(self.reader.event()), self.reader.generation(), self.reader.tables())?;
+                }
+                Ok(true) => {
+                    if let Some(sync) = self.event(*self.reader.event()) {
+                        each(Some(&sync), self.reader.generation(), self.reader.tables())?;
+                    }
+                }
+                Err(error) => {
+                    self.damage(error);
+                    if !self.ended {
+                        each(None, self.reader.generation(), self.reader.tables())?;
+                    }
+                }
+                Ok(false) => self.end(),
+            }
+        }
+        self.report.file_bytes = self.reader.bytes_read();
+        Ok(())
+    }
+
     fn event(&mut self, event: Event) -> Option<Event> {
         if event.kind == Ev::Sync {
             self.warn();

@@ -4,8 +4,9 @@
 mod common;
 
 use common::*;
-use tracer::analyze::{Summary, summarize};
+use tracer::analyze::{Builder, Summary, summarize};
 use tracer::read::Reader;
+use tracer::read::salvage::Salvage;
 use tracer::wire::{Ev, NO_M, ext, reason};
 
 fn summary(trace: &Trace) -> Summary {
@@ -376,4 +377,52 @@ fn gc_cycles_one_by_one() {
     let whole = curve.duration_ns();
     let mean = 1.0 - taken as f64 / whole as f64;
     assert!((curve.mmu(whole).expect("a curve").0 - mean).abs() < 1e-9, "{:?} {mean}", curve.changes());
+}
+
+/// The second generation breaks; what is open then ends there, and the third is a trace of its own.
+#[test]
+fn what_is_open_where_the_trace_breaks_ends_there() {
+    let first = |g: &mut Gen| {
+        let recv = g.string(reason::CHAN_RECEIVE);
+        let m = g.batch(0, 1_000).after(0, Ev::ProcStatus, &[0, P_RUNNING]).after(0, Ev::GoStatus, &[1, 0, RUNNING]);
+        let m = m.after(0, Ev::ProcsChange, &[2, 0]).after(0, Ev::ProcStatus, &[1, P_IDLE]);
+        let m = m.after(500, Ev::GoBlock, &[recv, 1]).after(100, Ev::GoCreate, &[7, 1, 0]); // 1,500, 1,600
+        m.after(400, Ev::HeapAlloc, &[1]).done(); // 2,000
+    };
+    let second = |g: &mut Gen| {
+        let m = g.batch(0, 3_000).after(0, Ev::ProcStatus, &[0, P_RUNNING]);
+        m.after(0, Ev::GoStart, &[99, 1]).done();
+    };
+    let third = |g: &mut Gen| {
+        let m = g.batch(0, 50_000).after(0, Ev::ProcStatus, &[0, P_RUNNING]).after(0, Ev::GoStatus, &[1, 0, RUNNING]);
+        m.after(100, Ev::HeapAlloc, &[2]).done(); // 50,100
+    };
+    let trace = Trace::new().generation(1, first).generation(2, second).generation(3, third);
+    let mut salvage = Salvage::new(&trace.0[..]).expect("the header is good");
+    let mut builder = Builder::new(salvage.version());
+    let done = salvage.each(|event, info, tables| {
+        match event {
+            Some(event) => builder.event(event, info, tables),
+            None => builder.gap(),
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+    done.unwrap_or_else(|never| match never {});
+    assert_eq!(salvage.report().damages, 1, "{}", salvage.report());
+    let s = builder.finish();
+    let gs = &s.goroutines;
+    assert_eq!((gs.seen, gs.created, gs.lost, gs.alive(), gs.ended), (3, 1, 2, 1, 0));
+    // The last event before the gap: the P's status in the second generation.
+    let broken_at = 3_000 + 1;
+    let stat = s.waits_for(reason::CHAN_RECEIVE).stat();
+    assert_eq!((stat.count, stat.open), (1, 1));
+    assert!((1_500..=broken_at - 1_500).contains(&stat.max), "{stat:?}");
+    // Nothing is counted over the gap.
+    let all: u128 = s.procs.each.iter().map(|p| p.running + p.held + p.idle + p.calls).sum();
+    assert!(all <= 2 * (2_001 + 101), "{:?}", s.procs);
+    assert_eq!(
+        gs.groups.iter().map(|group| (group.count, group.alive)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)),
+        (3, 1)
+    );
+    assert!(s.latency.all.count() == 0);
 }

@@ -4,10 +4,13 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::*;
 use tracer::analyze::profile::{self, ProfileKind};
 use tracer::analyze::{self, Names, mmu};
-use tracer::read::{Error, Reader, Rule, validate};
+use tracer::read::salvage::Salvage;
+use tracer::read::{Error, Event, Info, Reader, Rule, Tables, validate};
 use tracer::wire::{Ev, HEADER};
 
 /// How many events, and how many whole generations, a trace gives before it ends or breaks.
@@ -26,18 +29,29 @@ fn look(trace: &[u8]) {
     if let Ok(mut reader) = Reader::new(trace) {
         let _ = validate::validate(&mut reader);
     }
-    if let Ok(mut reader) = Reader::new(trace) {
+    if let Ok(mut salvage) = Salvage::new(trace) {
+        let mut summary = analyze::Builder::new(salvage.version());
         let mut profiles = ProfileKind::ALL.map(|kind| profile::Builder::new(kind).complete());
         let mut like_go = ProfileKind::ALL.map(profile::Builder::new);
         let causes = mmu::Causes { sweeps: true, ..mmu::Causes::default() };
         let (mut utilization, mut names) = (mmu::Builder::new(causes), Names::default());
-        while let Some(Ok(event)) = reader.next() {
-            let tables = reader.tables();
-            profiles.iter_mut().chain(&mut like_go).for_each(|profile| profile.event(&event, tables));
-            utilization.event(&event, tables);
-            names.event(&event, tables);
+        let each = |event: Option<&Event>, info: &Info, tables: &Arc<Tables>| {
+            let Some(event) = event else {
+                summary.gap();
+                profiles.iter_mut().chain(&mut like_go).for_each(profile::Builder::gap);
+                utilization.gap();
+                names.gap();
+                return Ok::<(), std::convert::Infallible>(());
+            };
+            summary.event(event, info, tables);
+            profiles.iter_mut().chain(&mut like_go).for_each(|profile| profile.event(event, tables));
+            utilization.event(event, tables);
+            names.event(event, tables);
             names.get(event.g);
-        }
+            Ok(())
+        };
+        salvage.each(each).unwrap_or_else(|never| match never {});
+        assert!(!summary.finish().to_string().is_empty());
         for profile in profiles.into_iter().chain(like_go).map(profile::Builder::finish) {
             profile.total();
         }

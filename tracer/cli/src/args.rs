@@ -28,7 +28,7 @@ pub(crate) struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  the trace is good
-  1  the trace is damaged; what came before the damage was shown
+  1  the trace is damaged; what could be read of it was shown
   2  nothing could be read, or the command line is wrong";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Print(Print),
     /// The events for other tools: JSON, CSV, or a timeline for chrome://tracing and Perfetto
     Export(Export),
+    /// The bytes of a trace as lines, in the form of Go's internal/trace/raw; and lines as a trace
+    Text(Text),
     /// A completion script for a shell
     Completions {
         /// The shell
@@ -328,6 +330,26 @@ pub(crate) struct Export {
     /// With stacks (json; chrome has them, csv does not)
     #[arg(long)]
     pub stacks: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Text {
+    /// The trace, or the text with --back; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// From text to trace
+    #[arg(long)]
+    pub back: bool,
+
+    /// Exactly the lines that Go writes: without how many bytes each number takes, so that the way back gives the same
+    /// trace, but not the same bytes
+    #[arg(long, conflicts_with = "back")]
+    pub plain: bool,
+
+    /// Where to write it; `-` is standard output, the default
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

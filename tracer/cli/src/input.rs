@@ -8,7 +8,9 @@ use std::time::Duration;
 use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ruzstd::decoding::StreamingDecoder;
-use tracer::read::{Error, Event, Info, Reader, Tables, Version};
+use tracer::read::salvage::{Report, Salvage};
+use tracer::read::{Event, Info, Tables, Version};
+use tracer::wire::Ev;
 
 use crate::{Verdict, say};
 
@@ -21,11 +23,21 @@ const BUFFER_BYTES: usize = 256 << 10;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// A trace that is open.
-pub(crate) struct Input {
+/// Damages of one trace that are told on standard error.
+const DAMAGES_SHOWN: u64 = 3;
+
+/// A file that is open, unpacked.
+pub(crate) struct Source {
     /// What to call it.
     pub name: String,
-    reader: Reader<Box<dyn Read>>,
+    pub bytes: Box<dyn Read>,
+    bar: ProgressBar,
+}
+
+/// A trace that is open.
+pub(crate) struct Input {
+    name: String,
+    salvage: Salvage<Box<dyn Read>>,
     bar: ProgressBar,
 }
 
@@ -33,17 +45,14 @@ pub(crate) struct Input {
 #[derive(Debug)]
 pub(crate) struct End {
     pub name: String,
-    /// Why it ended before the trace did.
-    pub damage: Option<Error>,
     /// Events that were given, the boundaries between generations not counted.
     pub events: u64,
-    /// Bytes at the end that belong to a generation without events.
-    pub unfinished_bytes: u64,
+    pub report: Report,
 }
 
-impl Input {
-    /// Opens a trace. The error is a sentence.
-    pub fn open(path: &Path, progress: bool) -> Result<Input, String> {
+impl Source {
+    /// Opens a file. The error is a sentence.
+    pub fn open(path: &Path, progress: bool) -> Result<Source, String> {
         let (name, from, bytes): (String, Box<dyn Read>, _) = if path == Path::new("-") {
             ("standard input".into(), Box::new(io::stdin().lock()), None)
         } else {
@@ -56,49 +65,70 @@ impl Input {
             (name, Box::new(file), Some(metadata.len()).filter(|_| metadata.is_file()))
         };
         let bar = progress_bar(bytes, progress);
-        let from = unpack(bar.wrap_read(from)).map_err(|error| format!("{name}: cannot read it: {error}"))?;
-        match Reader::new(from) {
-            Ok(reader) => Ok(Input { name, reader, bar }),
+        let bytes = unpack(bar.wrap_read(from)).map_err(|error| format!("{name}: cannot read it: {error}"))?;
+        Ok(Source { name, bytes, bar })
+    }
+}
+
+impl Input {
+    /// Opens a trace. The error is a sentence.
+    pub fn open(path: &Path, progress: bool) -> Result<Input, String> {
+        let Source { name, bytes, bar } = Source::open(path, progress)?;
+        match Salvage::new(bytes) {
+            Ok(salvage) => Ok(Input { name, salvage, bar }),
             Err(error) => Err(format!("{name}: {error}")),
         }
     }
 
     pub fn version(&self) -> Version {
-        self.reader.version()
+        self.salvage.version()
     }
 
-    /// Gives all events, `Sync`s included, up to the end of the trace, or the damage, or an error of `each`.
-    pub fn each<E>(mut self, mut each: impl FnMut(&Event, &Info, &Tables) -> Result<(), E>) -> Result<End, E> {
-        let (mut damage, mut events) = (None, 0);
-        while let Some(event) = self.reader.next() {
-            match event {
-                Ok(event) => {
-                    events += u64::from(event.kind != tracer::wire::Ev::Sync);
-                    each(&event, self.reader.generation(), self.reader.tables())?;
-                }
-                Err(error) => damage = Some(error),
-            }
-        }
+    /// Gives all events, `Sync`s included, and nothing where the trace is broken: what follows is a trace of its own. Up to the
+    /// end, or an error of `each`.
+    pub fn each<E>(mut self, mut each: impl FnMut(Option<&Event>, &Info, &Tables) -> Result<(), E>) -> Result<End, E> {
+        let mut events = 0;
+        self.salvage.each(|event, info, tables| {
+            events += u64::from(event.is_some_and(|event| event.kind != Ev::Sync));
+            each(event, info, tables)
+        })?;
         self.bar.finish_and_clear();
-        let unfinished_bytes = self.reader.unfinished_bytes();
-        Ok(End { name: self.name, damage, events, unfinished_bytes })
+        Ok(End { name: self.name, events, report: self.salvage.finish() })
     }
 }
 
 impl End {
+    /// What the state of the trace comes to.
+    pub fn state(&self) -> Verdict {
+        match self.report.is_whole() {
+            true => Verdict::Good,
+            false if self.events == 0 => Verdict::Unreadable,
+            false => Verdict::Damaged,
+        }
+    }
+
     /// Says on standard error what is wrong with the trace, if something is, and answers what that comes to.
     pub fn verdict(&self) -> Verdict {
-        let (name, events) = (&self.name, self.events);
-        let (verdict, word) = match &self.damage {
-            None if events == 0 => return say(Verdict::Good, &format!("{name}: a trace without events")),
-            None => return Verdict::Good,
-            Some(_) if events == 0 => (Verdict::Unreadable, "unreadable"),
-            Some(_) => (Verdict::Damaged, "damaged"),
+        let End { name, events, report } = self;
+        let verdict = self.state();
+        let word = match verdict {
+            Verdict::Good if *events == 0 => return say(verdict, &format!("{name}: a trace without events")),
+            Verdict::Good => return verdict,
+            Verdict::Damaged => "damaged",
+            Verdict::Unreadable => "unreadable",
         };
-        let damage = self.damage.as_ref().map(ToString::to_string).unwrap_or_default();
-        say(verdict, &format!("{name}: {word}: {damage}"));
+        for damage in report.damage.iter().take(DAMAGES_SHOWN as usize) {
+            say(verdict, &format!("{name}: {word}: {damage}"));
+        }
+        if report.damages > DAMAGES_SHOWN {
+            say(verdict, &format!("{name}: {word}: in {} places in all", report.damages));
+        }
         if verdict == Verdict::Damaged {
-            say(verdict, &format!("{name}: this is of the {events} events before the damage"));
+            let whole = report.generations;
+            say(
+                verdict,
+                &format!("{name}: this is of the {events} events that could be read, {whole} generations being whole"),
+            );
         }
         verdict
     }

@@ -103,6 +103,7 @@ fn run(args: Args, out: &mut Out) -> Outcome {
         Command::Pprof(pprof) => command::pprof::run(&pprof, progress, out),
         Command::Print(print) => command::print::run(&print, progress, out),
         Command::Export(export) => command::export::run(&export, progress, out),
+        Command::Text(text) => command::text::run(&text, progress, out),
         Command::Completions { shell } => command::manual::completions(shell, out),
         Command::Man { dir } => command::manual::man(&dir),
     }

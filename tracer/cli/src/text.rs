@@ -63,8 +63,15 @@ impl Out {
 }
 
 impl Write for Out {
+    #[inline]
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.to.write(buf)
+    }
+
+    // A line is written in many pieces.
+    #[inline]
+    fn write_all(&mut self, buf: &[u8]) -> io::Result<()> {
+        self.to.write_all(buf)
     }
 
     fn flush(&mut self) -> io::Result<()> {

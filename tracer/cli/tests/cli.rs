@@ -147,6 +147,9 @@ fn a_damaged_trace_is_shown_up_to_the_damage() {
         assert!(err(&output).contains("damaged: byte "), "{command:?}: {}", err(&output));
         assert!(!output.stdout.is_empty(), "{command:?}");
     }
+    // Who was alive at the cut is so at the end of what there is.
+    let cut = json(&gort(&["stat", "--json", &traces.path("cut")]));
+    assert!(cut["goroutines"]["alive"].as_u64().is_some_and(|alive| alive > 0), "{cut}");
     let check = gort(&["check", "--json", &traces.path("cut"), &traces.path("rich")]);
     assert_eq!(code(&check), 1);
     let reports = json(&check);
@@ -154,8 +157,54 @@ fn a_damaged_trace_is_shown_up_to_the_damage() {
     assert_eq!(reports[0]["generations"], 1);
     assert!(reports[0]["offset"].as_u64().is_some_and(|at| at > 0), "{reports}");
     let stat = json(&gort(&["stat", "--json", &traces.path("cut")]));
-    assert!(stat["trace"]["damage"].as_str().is_some_and(|why| why.contains("byte")), "{stat}");
-    assert_eq!(json(&gort(&["stat", "--json", &traces.path("rich")]))["trace"]["damage"], Value::Null);
+    assert!(stat["trace"]["damages"][0].as_str().is_some_and(|why| why.contains("byte")), "{stat}");
+    assert_eq!(json(&gort(&["stat", "--json", &traces.path("rich")]))["trace"]["damages"], serde_json::json!([]));
+}
+
+#[test]
+fn what_follows_a_damage_is_shown_too() {
+    let traces = Traces::new();
+    // Three generations, of which the second breaks in its middle.
+    let one = |g: &mut common::Gen| {
+        let number = g.number;
+        let m = g.running(0).ev(tracer::wire::Ev::HeapAlloc, &[number]);
+        m.ev_if(number == 2, tracer::wire::Ev::GoUnblock, &[999, 1, 0]).ev(tracer::wire::Ev::HeapGoal, &[7]).done();
+    };
+    let trace = (1..=3).fold(common::Trace::new(), |trace, number| trace.generation(number, one));
+    traces.put("broken", &trace.0);
+    let print = gort(&["print", "--kind", "HeapAlloc", &traces.path("broken")]);
+    assert_eq!(code(&print), 1);
+    let text = out(&print);
+    let heaps = ["heapalloc_value=1", "heapalloc_value=3"];
+    assert!(heaps.iter().all(|heap| text.contains(heap)) && text.contains("the trace is broken here"), "{text}");
+    for command in COMMANDS {
+        let output = gort(&[command, &[&*traces.path("broken")]].concat());
+        assert_eq!(code(&output), 1, "{command:?}: {}", err(&output));
+    }
+    let check = json(&gort(&["check", "--json", &traces.path("broken")]));
+    assert_eq!((&check[0]["damages"], &check[0]["generations"]), (&1.into(), &2.into()), "{check}");
+    let stat = json(&gort(&["stat", "--json", &traces.path("broken")]));
+    // Each part has its own goroutine of that id.
+    assert_eq!((&stat["goroutines"]["seen"], &stat["goroutines"]["alive"]), (&2.into(), &1.into()), "{stat}");
+}
+
+#[test]
+fn text_goes_both_ways() {
+    let traces = Traces::new();
+    let bytes = common::rich();
+    let text = gort(&["text", &traces.path("rich")]);
+    assert_eq!((code(&text), err(&text).as_str()), (0, ""));
+    assert!(out(&text).starts_with("Trace Go1.26\n"), "{}", out(&text));
+    let back = gort_with_input(&["text", "--back", "-"], &text.stdout);
+    assert!(code(&back) == 0 && back.stdout == bytes);
+    let plain = out(&gort(&["text", "--plain", &traces.path("rich")]));
+    assert!(plain.lines().any(|line| line.trim_start().starts_with("GoBlock dt=")), "{plain}");
+    traces.put("cut", &bytes[..bytes.len() - 10]);
+    let cut = gort(&["text", &traces.path("cut")]);
+    assert_eq!(code(&cut), 1, "{}", err(&cut));
+    assert!(!cut.stdout.is_empty());
+    assert_eq!(code(&gort_with_input(&["text", "-"], b"no trace")), 2);
+    assert_eq!(code(&gort_with_input(&["text", "--back", "-"], b"no text")), 2);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! goroutines run and wait. Tasks are asynchronous events. Slices are written when they end, so memory holds what is
 //! open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub(crate) struct Chrome<'w, W: Write> {
     /// Running, runnable, blocked, in calls.
     counts: [i64; 4],
     counted: i64,
-    named: [HashMap<i64, ()>; 2],
+    named: [HashSet<i64>; 2],
 }
 
 impl<'w, W: Write> Chrome<'w, W> {
@@ -67,7 +67,7 @@ impl<'w, W: Write> Chrome<'w, W> {
             states: HashMap::new(),
             counts: [0; 4],
             counted: 0,
-            named: [HashMap::new(), HashMap::new()],
+            named: [HashSet::new(), HashSet::new()],
         };
         for (pid, name) in [(PS, "Ps"), (GOROUTINES, "goroutines with regions"), (WORLD, "world")] {
             chrome.meta("process_name", pid, 0, name)?;
@@ -99,7 +99,7 @@ impl<'w, W: Write> Chrome<'w, W> {
 
     fn name_track(&mut self, (pid, tid): (i64, i64), name: impl FnOnce() -> String) -> io::Result<()> {
         let named = &mut self.named[usize::from(pid == GOROUTINES)];
-        if named.insert(tid, ()).is_none() {
+        if named.insert(tid) {
             let name = name();
             self.meta("thread_name", pid, tid, &name)?;
         }
@@ -267,8 +267,17 @@ impl<'w, W: Write> Chrome<'w, W> {
         self.put(&json!({"ph": "C", "name": "goroutines", "pid": WORLD, "ts": ts, "args": args}))
     }
 
-    /// Closes what is open.
-    pub fn finish(mut self) -> Result<(), Failure> {
+    /// The trace is broken behind the last event: what is open ends there.
+    pub fn gap(&mut self) -> Result<(), Failure> {
+        self.close()?;
+        self.names.gap();
+        self.stops.clear();
+        self.states.clear();
+        self.counts = [0; 4];
+        Ok(())
+    }
+
+    fn close(&mut self) -> io::Result<()> {
         let end = self.last;
         let mut slices: Vec<(i64, Slice)> = self.slices.drain().collect();
         slices.sort_by_key(|(p, _)| *p);
@@ -282,9 +291,15 @@ impl<'w, W: Write> Chrome<'w, W> {
                 self.slice((GOROUTINES, g), &name, begin, end, json!({"open": true}))?;
             }
         }
-        if let Some(begin) = self.gc {
+        if let Some(begin) = self.gc.take() {
             self.slice((WORLD, GC), "mark", begin, end, json!({"open": true}))?;
         }
+        Ok(())
+    }
+
+    /// Closes what is open, and the list.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.close()?;
         writeln!(self.to, "\n]}}")?;
         Ok(())
     }

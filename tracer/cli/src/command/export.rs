@@ -40,7 +40,10 @@ fn write(args: &Export, input: Input, to: &mut impl Write) -> Result<End, Failur
         Format::Csv => csv(input, to),
         Format::Chrome => {
             let mut chrome = Chrome::begin(to)?;
-            let end = input.each(|event, _, tables| chrome.event(event, tables))?;
+            let end = input.each(|event, _, tables| match event {
+                Some(event) => chrome.event(event, tables),
+                None => chrome.gap(),
+            })?;
             chrome.finish()?;
             Ok(end)
         }
@@ -51,9 +54,7 @@ fn write(args: &Export, input: Input, to: &mut impl Write) -> Result<End, Failur
 fn json(args: &Export, input: Input, to: &mut impl Write) -> Result<End, Failure> {
     let mut start = None;
     input.each(|event, _, tables| {
-        if event.kind == Ev::Sync {
-            return Ok(());
-        }
+        let Some(event) = event.filter(|event| event.kind != Ev::Sync) else { return Ok(()) };
         let start = *start.get_or_insert(event.time);
         serde_json::to_writer(&mut *to, &Record::new(event, start, tables, args.stacks)).map_err(io::Error::from)?;
         Ok(writeln!(to)?)
@@ -65,9 +66,7 @@ fn csv(input: Input, to: &mut impl Write) -> Result<End, Failure> {
     csv.write_record(COLUMNS).map_err(io::Error::from)?;
     let mut start = None;
     let end = input.each(|event, _, tables| {
-        if event.kind == Ev::Sync {
-            return Ok::<_, Failure>(());
-        }
+        let Some(event) = event.filter(|event| event.kind != Ev::Sync) else { return Ok::<_, Failure>(()) };
         let start = *start.get_or_insert(event.time);
         let record = Record::new(event, start, tables, false);
         let id = |id: Option<i64>| id.map_or(String::new(), |id| id.to_string());

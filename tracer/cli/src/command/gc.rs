@@ -28,8 +28,16 @@ pub(crate) fn run(args: &Gc, progress: bool, out: &mut Out) -> Outcome {
         sweeps: counts(Cause::Sweeps),
     });
     let end = input.each(|event, info, tables| {
-        builder.event(event, info, tables);
-        utilization.event(event, tables);
+        match event {
+            Some(event) => {
+                builder.event(event, info, tables);
+                utilization.event(event, tables);
+            }
+            None => {
+                builder.gap();
+                utilization.gap();
+            }
+        }
         Ok::<_, Infallible>(())
     });
     let end = end.unwrap_or_else(|never| match never {});

@@ -13,6 +13,7 @@ pub(crate) mod regions;
 pub(crate) mod sched;
 pub(crate) mod stat;
 pub(crate) mod tasks;
+pub(crate) mod text;
 
 use std::convert::Infallible;
 use std::io;
@@ -29,14 +30,17 @@ fn analyze(trace: &Trace, progress: bool) -> Result<(Summary, End), Failure> {
     let input = Input::open(&trace.file, progress)?;
     let mut builder = Builder::new(input.version());
     let end = input.each(|event, info, tables| {
-        builder.event(event, info, tables);
+        match event {
+            Some(event) => builder.event(event, info, tables),
+            None => builder.gap(),
+        }
         Ok::<_, Infallible>(())
     });
     let end = end.unwrap_or_else(|never| match never {});
     Ok((builder.finish(), end))
 }
 
-/// Writes into a buffer of text, in which nothing can fail.
+/// How printing ends.
 pub(crate) type Print = io::Result<()>;
 
 /// A goroutine or function of the runtime's own, which is left out unless it is asked for.
@@ -76,8 +80,8 @@ struct Head<'a> {
     events: u64,
     generations: usize,
     bytes: u64,
-    /// Why it ends before its end.
-    damage: Option<String>,
+    /// Where it is broken, and why.
+    damages: Vec<String>,
 }
 
 impl<'a> Head<'a> {
@@ -89,7 +93,7 @@ impl<'a> Head<'a> {
             events: summary.events(),
             generations: summary.generations.len(),
             bytes: summary.bytes(),
-            damage: end.damage.as_ref().map(ToString::to_string),
+            damages: end.report.damage.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -27,12 +27,16 @@ pub(crate) fn run(args: &Pprof, progress: bool, out: &mut Out) -> Outcome {
     let mut clock = None;
     let mut start = None;
     let end = input.each(|event, _, tables| {
+        let Some(event) = event else {
+            builder.gap();
+            return Ok::<_, Infallible>(());
+        };
         if start.is_none() {
             clock = tables.clock_snapshot();
             start = Some(event.time);
         }
         builder.event(event, tables);
-        Ok::<_, Infallible>(())
+        Ok(())
     });
     let end = end.unwrap_or_else(|never| match never {});
     let profile = builder.finish();

@@ -9,7 +9,7 @@ use super::Print;
 use crate::args;
 use crate::input::Input;
 use crate::record::Record;
-use crate::text::{DIM, Out};
+use crate::text::{BAD, DIM, Out};
 use crate::{Failure, Outcome};
 
 /// Which events to show.
@@ -78,13 +78,19 @@ pub(crate) fn run(args: &args::Print, progress: bool, out: &mut Out) -> Outcome 
     let input = Input::open(&args.trace.file, progress && !io::stdout().is_terminal())?;
     let mut start = None;
     let end = input.each(|event, _, tables| {
+        let Some(event) = event else {
+            if !args.trace.json {
+                writeln!(out, "{}", out.paint(BAD, "-- the trace is broken here --"))?;
+            }
+            return Ok::<_, Failure>(());
+        };
         // A Sync at the beginning has the time of the first batch, which may be earlier than any event.
         if start.is_none() && event.kind != Ev::Sync {
             start = Some(event.time);
         }
         let since = start.unwrap_or(event.time);
         if !filter.takes(event, event.time.saturating_sub(since).max(0) as u64) {
-            return Ok::<_, Failure>(());
+            return Ok(());
         }
         let record = Record::new(event, since, tables, args.stacks);
         match args.trace.json {
