@@ -7,6 +7,8 @@
 //!
 //! - C1: each stop lies in [`WORLD`] (H13), with its events; so does what a generation is told at its begin.
 //! - C2: a pause holds work that depends on the number of Ps, not on the heap's size: caches are flushed, cursors are set.
+//! - C4: nobody who allocates is ahead of the collector by more than a part of the goal: beyond it they wait, before marking until it begins, and
+//!   in it (when there is nothing to help with) until it ends. Neither the coordinator nor who holds WORLD waits for somebody who allocates.
 //! - C3: `collect` asks for the cycle after the present one, whose marking began before the caller's garbage was made.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +42,8 @@ static BEGUN: AtomicU64 = AtomicU64::new(0);
 static COMPLETED: AtomicU64 = AtomicU64::new(0);
 static WANTED: AtomicU64 = AtomicU64::new(0);
 static WAITERS: WaitList = WaitList::new();
+/// Those who wait for the next cycle to begin.
+static WAIT_FOR_BEGIN: WaitList = WaitList::new();
 
 /// The number of the next event about the cycle, and whether one runs. Under WORLD.
 static SEQ: AtomicU64 = AtomicU64::new(1);
@@ -76,8 +80,12 @@ pub(super) fn request() {
         // It is next here; until it has its turn the heap grows.
         crate::yield_now();
     } else if pace::is_overdrawn() {
-        // It was told and does not come to it. Nobody goes on as if nothing were.
-        crate::yield_now();
+        // It was told and does not come to it: somebody else holds WORLD, or very many want its P. Nobody goes on as if nothing were (C4).
+        let begun = BEGUN.load(Ordering::SeqCst);
+        if DUE.load(Ordering::SeqCst) {
+            let over = || BEGUN.load(Ordering::SeqCst) != begun || !DUE.load(Ordering::SeqCst);
+            Caller::here().wait_until(&WAIT_FOR_BEGIN, Fixed::GcMarkAssist, Kind::None, over);
+        }
     }
 }
 
@@ -118,6 +126,8 @@ fn main() {
             cycle();
         }
         DUE.store(false, Ordering::SeqCst);
+        // Nobody waits for what is not due.
+        WAIT_FOR_BEGIN.wake_all(Turn::Last);
     }
 }
 
@@ -127,6 +137,7 @@ fn cycle() {
         system_named(worker.class.name(), move || worker::main(worker));
     }
     begin();
+    WAIT_FOR_BEGIN.wake_all(Turn::Last);
     mark::begin_finalizers();
     worker::call();
     while !end() {
