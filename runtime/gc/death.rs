@@ -4,7 +4,8 @@
 //! may do whatever it likes.
 //!
 //! - X1: what is dead and not dropped yet is in no goal: so those who allocate wait while it is a large part of the heap, as long as it
-//!   becomes less. The goroutine that drops does not wait for itself.
+//!   becomes less. The goroutine that drops does not wait for itself. Whoever has waited in vain, because somebody's `Drop` blocks, has done so
+//!   for all.
 //! - X2: what a panic carried is forgotten: dropping it could panic again, and end the goroutine that all others' drops need.
 
 use std::collections::VecDeque;
@@ -28,6 +29,8 @@ use crate::stack::header::current_g;
 static DOOMED: Mutex<Vec<(Object, usize)>> = Mutex::new(Vec::new());
 /// Bytes of those, and of the ones in hand.
 static DOOMED_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// So many were left when somebody had waited in vain: nobody waits again until it is less.
+static STUCK_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// The goroutine that drops, by its address.
 static DROPS: AtomicUsize = AtomicUsize::new(0);
 /// So many are dropped for each look at the heap.
@@ -67,24 +70,29 @@ pub(super) fn wait_a_little() {
 pub(super) fn keep_pace() {
     if DOOMED_BYTES.load(Ordering::Relaxed) > BACKLOG_BYTES {
         let fair = BACKLOG_BYTES.max(pace::goal() / 2);
-        if DOOMED_BYTES.load(Ordering::Relaxed) > fair {
-            wait_until_left(fair / 2);
+        let left = DOOMED_BYTES.load(Ordering::Relaxed);
+        if left > fair && left < STUCK_AT.load(Ordering::Relaxed) {
+            STUCK_AT.store(wait_until_left(fair / 2), Ordering::Relaxed);
         }
     }
 }
 
-/// Waits until so many bytes are left, or they have not become less for a while: somebody's `Drop` takes long (or is what the caller does).
+/// Waits until so many bytes are left, or they have not become less for a while: somebody's `Drop` takes long (or is what the caller does). Answers
+/// how many that are, if it was in vain.
 #[cold]
-fn wait_until_left(bytes: usize) {
+fn wait_until_left(bytes: usize) -> usize {
     const PATIENCE: u32 = 100;
     if current_g().is_some_and(|g| std::ptr::from_ref(g).addr() == DROPS.load(Ordering::Relaxed)) {
-        return;
+        return usize::MAX;
     }
     let (mut least, mut patience) = (usize::MAX, PATIENCE);
     loop {
         let left = DOOMED_BYTES.load(Ordering::Acquire);
-        if left <= bytes || patience == 0 {
-            return;
+        if left <= bytes {
+            return usize::MAX;
+        }
+        if patience == 0 {
+            return left;
         }
         patience = if left < least { PATIENCE } else { patience - 1 };
         least = least.min(left);
