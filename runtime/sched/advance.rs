@@ -116,7 +116,7 @@ static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
 static TOOK_NS: AtomicU64 = AtomicU64::new(0);
 /// A generation lasts at least so many times as long as it takes to end one, however many bytes it has: with a million goroutines
 /// the census is long, and ending would be all that is done.
-const SHARE: u64 = 10;
+const SHARE: u64 = 30;
 
 /// Wakes the advancer if it waits.
 fn nudge() {
