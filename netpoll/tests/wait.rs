@@ -194,7 +194,8 @@ fn storm(wakers: usize, timeout_of: impl Fn(usize) -> Duration) {
             });
         }
         start.wait();
-        while done.load(Ordering::Relaxed) < wakers * STORM {
+        // At least once: the others may be through before this thread runs again, and then their last wake waits for it.
+        loop {
             let timeout = timeout_of(woken + timed_out);
             match poller.wait(Some(timeout), |_| {}).unwrap() {
                 Woken::Wake => woken += 1,
@@ -203,6 +204,9 @@ fn storm(wakers: usize, timeout_of: impl Fn(usize) -> Duration) {
                     timed_out += 1;
                 }
                 other => panic!("nobody asked for {other:?}"),
+            }
+            if done.load(Ordering::Relaxed) >= wakers * STORM {
+                break;
             }
         }
     });
