@@ -611,3 +611,16 @@ fn generations_begin_in_the_middle() {
         recorder.stop();
     });
 }
+
+/// The limit of the environment holds from the first object on.
+#[test]
+fn the_environment_limits_from_the_first_object_on() {
+    const TEST: &str = "the_environment_limits_from_the_first_object_on";
+    if common::is_child(TEST) {
+        let all: Vec<_> = (0..64).map_while(|_| Gc::try_new([0u8; 64 << 10]).ok()).collect();
+        assert!((8..=16).contains(&all.len()), "{} objects of 64 KiB within 1 MiB", all.len());
+        assert_eq!(gc::memory_limit(), Some(1 << 20));
+        return;
+    }
+    common::child_passes(TEST, &[("GOMEMLIMIT", "1MiB")]);
+}

@@ -111,13 +111,15 @@ pub fn set_memory_limit(bytes: Option<usize>) -> Option<usize> {
     Some(old).filter(|l| *l != usize::MAX)
 }
 
+/// What `GOGC` and `GOMEMLIMIT` say was read, or cannot be understood.
+static READ: OnceLock<Result<(), String>> = OnceLock::new();
+
 /// Reads `GOGC` and `GOMEMLIMIT`, once.
 ///
 /// # Panics
 ///
 /// If they say what cannot be understood.
 pub(super) fn environment() {
-    static READ: OnceLock<Result<(), String>> = OnceLock::new();
     if let Err(e) = READ.get_or_init(read_environment) {
         panic!("{e}");
     }
@@ -154,6 +156,8 @@ fn parse_bytes(text: &str) -> Option<usize> {
 
 /// Bytes that the blocks may have, for those who take some.
 pub(super) fn memory_limit_bytes() -> usize {
+    // The first block is limited, too. What cannot be understood is told by `environment`, outside the caller's window.
+    let _ = READ.get_or_init(read_environment);
     LIMIT.load(Ordering::Relaxed)
 }
 
