@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use tracer::analyze::WaitKind;
@@ -196,8 +197,8 @@ pub(crate) struct Blocked {
     pub trace: Trace,
 
     /// Only waits of these kinds; by default all but sleep
-    #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',')]
-    pub kind: Vec<BlockedKind>,
+    #[arg(long, value_parser = wait_kind(), value_name = "KIND", value_delimiter = ',')]
+    pub kind: Vec<WaitKind>,
 
     /// Also what the runtime's own goroutines wait for
     #[arg(long)]
@@ -212,31 +213,12 @@ pub(crate) struct Blocked {
     pub frames: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BlockedKind {
-    Chan,
-    Select,
-    Sync,
-    Network,
-    Sleep,
-    Syscall,
-    Gc,
-    Other,
-}
-
-impl BlockedKind {
-    pub fn kind(self) -> WaitKind {
-        match self {
-            BlockedKind::Chan => WaitKind::Chan,
-            BlockedKind::Select => WaitKind::Select,
-            BlockedKind::Sync => WaitKind::Sync,
-            BlockedKind::Network => WaitKind::Network,
-            BlockedKind::Sleep => WaitKind::Sleep,
-            BlockedKind::Syscall => WaitKind::Syscall,
-            BlockedKind::Gc => WaitKind::Gc,
-            BlockedKind::Other => WaitKind::Other,
-        }
-    }
+/// The kinds of waits, by their names.
+fn wait_kind() -> impl TypedValueParser<Value = WaitKind> {
+    PossibleValuesParser::new(WaitKind::ALL.map(WaitKind::name)).map(|name| {
+        let named = |kind: &WaitKind| kind.name() == name;
+        WaitKind::ALL.into_iter().find(named).expect("clap takes no other name")
+    })
 }
 
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use tracer::analyze::{Frame, StackId, Stat, Summary, Wait, WaitKind};
 
 use super::{FrameJson, Head, Print, Totals, or_unknown, site};
 use crate::Outcome;
-use crate::args::{Blocked, BlockedKind};
+use crate::args::Blocked;
 use crate::input::End;
 use crate::text::Column::{Left, Right};
 use crate::text::{BOLD, DIM, Out, Table, number, plural, time};
@@ -30,8 +30,8 @@ pub(crate) fn run(args: &Blocked, progress: bool, out: &mut Out) -> Outcome {
     Ok(end.verdict())
 }
 
-fn wanted(kinds: &[BlockedKind], kind: WaitKind) -> bool {
-    if kinds.is_empty() { kind != WaitKind::Sleep } else { kinds.iter().any(|wanted| wanted.kind() == kind) }
+fn wanted(kinds: &[WaitKind], kind: WaitKind) -> bool {
+    if kinds.is_empty() { kind != WaitKind::Sleep } else { kinds.contains(&kind) }
 }
 
 fn rows<'a>(summary: &'a Summary, args: &Blocked) -> Vec<Row<'a>> {
