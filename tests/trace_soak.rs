@@ -17,7 +17,7 @@ use common::{Buffer, judge, memory_kib, program, scaled, scratch_file};
 use rt::chan::bounded;
 use rt::trace::{FlightRecorder, Stream};
 use tracer::read::Reader;
-use tracer::read::validate::validate;
+use tracer::read::validate::Validator;
 use tracer::wire::{Ev, HEADER};
 
 programs! { flies, crowds, writes_millions }
@@ -68,20 +68,18 @@ fn full_load(pairs: usize, stop: &Arc<AtomicBool>) -> Vec<rt::JoinHandle<u64>> {
 fn span(path: &PathBuf) -> (Duration, u64) {
     let mut reader = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
     let (mut first, mut last) = (i64::MAX, i64::MIN);
-    let (findings, error) = {
-        // The validator takes all events; the times are read by a pass of their own.
-        let mut again = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
-        validate(&mut again)
-    };
-    assert!(error.is_none() && findings.total == 0, "{}: {error:?} {findings:?}", path.display());
+    let mut validator = Validator::default();
     let (mut number, mut all) = (0, 0);
     while let Some(e) = reader.next() {
-        let e = e.unwrap();
+        let e = e.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        validator.event(&e, reader.tables());
         (first, last) = (first.min(e.time), last.max(e.time));
         if std::mem::replace(&mut number, reader.generation().number) != number {
             all += 1;
         }
     }
+    let findings = validator.finish();
+    assert!(findings.total == 0, "{}: {findings:?}", path.display());
     (Duration::from_nanos((last - first) as u64), all)
 }
 
