@@ -68,9 +68,9 @@ pub(super) fn wait_a_little() {
 /// For somebody who allocates: X1.
 #[inline]
 pub(super) fn keep_pace() {
-    if DOOMED_BYTES.load(Ordering::Relaxed) > BACKLOG_BYTES {
+    let left = DOOMED_BYTES.load(Ordering::Relaxed);
+    if left > BACKLOG_BYTES {
         let fair = BACKLOG_BYTES.max(pace::goal() / 2);
-        let left = DOOMED_BYTES.load(Ordering::Relaxed);
         if left > fair && left < STUCK_AT.load(Ordering::Relaxed) {
             STUCK_AT.store(wait_until_left(fair / 2), Ordering::Relaxed);
         }
