@@ -5,12 +5,16 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Long enough for a cold build of everything on two cores.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
+
+/// Set when nothing will be built a second time: what cargo would keep for that is then not worth its gigabytes.
+pub(crate) static BUILDS_ONCE: AtomicBool = AtomicBool::new(false);
 
 /// A program to run, from the root of the repository unless told otherwise.
 pub(crate) struct Run {
@@ -34,7 +38,11 @@ impl Run {
 
     /// The cargo that runs us.
     pub(crate) fn cargo(args: &[&str]) -> Run {
-        Run::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))).args(args)
+        let run = Run::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))).args(args);
+        if BUILDS_ONCE.load(Relaxed) && std::env::var_os("CARGO_INCREMENTAL").is_none() {
+            return run.env_hidden("CARGO_INCREMENTAL", "0");
+        }
+        run
     }
 
     pub(crate) fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Run {
