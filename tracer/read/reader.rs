@@ -63,11 +63,30 @@ impl<R: Read> Reader<R> {
     /// does.
     pub fn new(from: R) -> Result<Reader<R>, Error> {
         let mut source = Source::new(from);
-        source.fill_to(Version::HEADER_BYTES)?;
-        let header = source.bytes().get(..Version::HEADER_BYTES).ok_or(Error::NotATrace)?;
-        let version = Version::from_header(header)?;
-        source.consume(Version::HEADER_BYTES);
-        Ok(Reader {
+        let version = Version::from_header(&header(&mut source)?)?;
+        Ok(Reader::at_first_batch(source, version))
+    }
+
+    /// The same for a trace whose first bytes may be damaged; then that comes with the reader.
+    pub(super) fn new_without_header(from: R) -> Result<(Reader<R>, Option<Broken>), Error> {
+        let mut source = Source::new(from);
+        let header = header(&mut source)?;
+        let (version, broken) = match Version::from_header(&header) {
+            Ok(version) => (version, None),
+            Err(error) => {
+                let version = Version::nearest(&header);
+                if !resync::begins(&mut source, version)? {
+                    return Err(error);
+                }
+                let what = format!("There stands {}. It is read as {version}.", header.escape_ascii());
+                (version, Some(Broken::new(Rule::Header, Resource::Trace, 0).detail(what)))
+            }
+        };
+        Ok((Reader::at_first_batch(source, version), broken))
+    }
+
+    fn at_first_batch(source: Source<R>, version: Version) -> Reader<R> {
+        Reader {
             source,
             version,
             generation: Generation::default(),
@@ -85,7 +104,7 @@ impl<R: Read> Reader<R> {
             ahead_synced: false,
             done: false,
             unfinished: 0,
-        })
+        }
     }
 
     /// The version of the trace.
@@ -371,6 +390,14 @@ impl<R: Read> Reader<R> {
         self.last_time = event.time;
         Ok(())
     }
+}
+
+/// Takes the header out of the source.
+fn header<R: Read>(source: &mut Source<R>) -> Result<[u8; Version::HEADER_BYTES], Error> {
+    source.fill_to(Version::HEADER_BYTES)?;
+    let header = *source.bytes().first_chunk().ok_or(Error::NotATrace)?;
+    source.consume(Version::HEADER_BYTES);
+    Ok(header)
 }
 
 impl<R: Read> Iterator for Reader<R> {

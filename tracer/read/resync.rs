@@ -55,6 +55,12 @@ pub(crate) fn find<R: Read>(source: &mut Source<R>, version: Version, last: u64,
     }
 }
 
+/// Whether the source seems to begin with a batch.
+pub(crate) fn begins<R: Read>(source: &mut Source<R>, version: Version) -> Result<bool, Error> {
+    source.fill_to(CHAIN_BYTES)?;
+    Ok(believe(source.bytes(), 0, version).is_some())
+}
+
 /// The batch at `pos`, if there seems to be one. The bytes go far enough, or to the end of the file.
 fn believe(bytes: &[u8], pos: usize, version: Version) -> Option<Glimpse> {
     let first = batch::glimpse(bytes, pos)?;

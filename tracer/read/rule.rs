@@ -33,6 +33,7 @@ macro_rules! rules {
 }
 
 rules! {
+    Header "header" "A trace begins with `go 1.N trace` and three zero bytes.";
     BatchKind "batch-kind" "A batch begins with EventBatch or ExperimentalBatch; only EndOfGeneration may stand in between.";
     BatchHeader "batch-header" "The numbers of a batch header are varints of at most 64 bits.";
     BatchSize "batch-size" "A batch has at most 65,536 bytes.";

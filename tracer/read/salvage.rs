@@ -159,15 +159,17 @@ pub struct Salvage<R> {
     report: Report,
     /// The generation at hand, and its events so far.
     current: Option<(Info, u64)>,
+    /// What is wrong with the header, until that has been told.
+    header: Option<Broken>,
     ended: bool,
 }
 
 impl<R: Read> Salvage<R> {
-    /// Fails if the file does not begin as a trace of a known version does: without that nothing can be known of it.
+    /// Fails if the file does not begin as a trace of a known version does, and no batches follow on what stands there instead.
     pub fn new(from: R) -> Result<Salvage<R>, Error> {
-        let mut reader = Reader::new(from)?;
+        let (mut reader, header) = Reader::new_without_header(from)?;
         reader.tolerate_annotations(); // V3
-        Ok(Salvage { reader, report: Report::default(), current: None, ended: false })
+        Ok(Salvage { reader, report: Report::default(), current: None, header, ended: false })
     }
 
     /// The version of the trace.
@@ -202,6 +204,9 @@ impl<R: Read> Salvage<R> {
         &mut self,
         mut each: impl FnMut(Option<&Event>, &Info, &Arc<Tables>) -> Result<(), E>,
     ) -> Result<(), E> {
+        if self.tell_header() {
+            each(None, self.reader.generation(), self.reader.tables())?;
+        }
         while !self.ended {
             match self.reader.advance() {
                 Ok(true) if self.reader.event().kind != Ev::Sync => {
@@ -283,6 +288,15 @@ impl<R: Read> Salvage<R> {
         }
     }
 
+    /// Reports what is wrong with the header, if anything is and that has not been done.
+    fn tell_header(&mut self) -> bool {
+        let Some(broken) = self.header.take() else { return false };
+        self.report.damages += 1;
+        let searched = 0..Version::HEADER_BYTES as u64;
+        self.report.damage.push(Damage { error: broken.into(), events_before: 0, searched, goes_on: true });
+        true
+    }
+
     fn end(&mut self) {
         self.ended = true;
         self.report.unfinished_bytes = self.reader.unfinished_bytes();
@@ -293,6 +307,9 @@ impl<R: Read> Iterator for Salvage<R> {
     type Item = Salvaged;
 
     fn next(&mut self) -> Option<Salvaged> {
+        if self.tell_header() {
+            return Some(Salvaged::Gap);
+        }
         loop {
             if self.ended {
                 self.report.file_bytes = self.reader.bytes_read();

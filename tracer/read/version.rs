@@ -34,6 +34,13 @@ impl Version {
         Version::from_minor(minor).ok_or(Error::Version(minor))
     }
 
+    /// The version whose header has the most bytes in common with this; of several the newest.
+    pub(super) fn nearest(header: &[u8; Version::HEADER_BYTES]) -> Version {
+        let versions = [Version::Go122, Version::Go123, Version::Go125, Version::Go126];
+        let common = |version: Version| version.header().iter().zip(header).filter(|(a, b)| a == b).count();
+        versions.into_iter().max_by_key(|&version| (common(version), version)).unwrap_or(Version::Go126)
+    }
+
     /// The version that Go 1.`minor` introduced, if it did.
     pub fn from_minor(minor: u32) -> Option<Version> {
         match minor {
