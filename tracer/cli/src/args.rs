@@ -302,8 +302,12 @@ pub(crate) struct Export {
     pub file: PathBuf,
 
     /// What to write
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    pub format: Format,
+    #[arg(long, value_enum, value_name = "FORMAT", required_unless_present = "json")]
+    pub format: Option<Format>,
+
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
 
     /// Where to write it; `-` is standard output, the default
     #[arg(long, short, value_name = "FILE")]
@@ -328,6 +332,10 @@ pub(crate) struct Text {
     /// trace, but not the same bytes
     #[arg(long, conflicts_with = "back")]
     pub plain: bool,
+
+    /// An object in each line, with the place of its event in the file; there is no way back from that
+    #[arg(long, conflicts_with_all = ["back", "plain"])]
+    pub json: bool,
 
     /// Where to write it; `-` is standard output, the default
     #[arg(long, short, value_name = "FILE")]

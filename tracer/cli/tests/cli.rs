@@ -66,7 +66,7 @@ fn json(output: &Output) -> Value {
 }
 
 /// Every command that reads a trace, with what it needs beside the file.
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 19] = [
     &["stat"],
     &["goroutines", "--all"],
     &["sched"],
@@ -83,6 +83,7 @@ const COMMANDS: [&[&str]; 18] = [
     &["export", "--format", "csv"],
     &["export", "--format", "json", "--stacks"],
     &["export", "--format", "chrome"],
+    &["export", "--json"],
     &["stat", "--json"],
     &["blocked", "--json"],
 ];
@@ -200,11 +201,42 @@ fn text_goes_both_ways() {
     let plain = out(&gort(&["text", "--plain", &traces.path("rich")]));
     assert!(plain.lines().any(|line| line.trim_start().starts_with("GoBlock dt=")), "{plain}");
     traces.put("cut", &bytes[..bytes.len() - 10]);
-    let cut = gort(&["text", &traces.path("cut")]);
-    assert_eq!(code(&cut), 1, "{}", err(&cut));
-    assert!(!cut.stdout.is_empty());
+    for form in [&[][..], &["--json"]] {
+        let cut = gort(&[&["text", &*traces.path("cut")], form].concat());
+        assert_eq!(code(&cut), 1, "{}", err(&cut));
+        assert!(!cut.stdout.is_empty());
+    }
     assert_eq!(code(&gort_with_input(&["text", "-"], b"no trace")), 2);
     assert_eq!(code(&gort_with_input(&["text", "--back", "-"], b"no text")), 2);
+}
+
+/// As many objects as the text has events, with the same in them, and each where it says.
+#[test]
+fn text_as_json_is_the_same_text() {
+    let traces = Traces::new();
+    let bytes = common::rich();
+    let plain = out(&gort(&["text", "--plain", &traces.path("rich")]));
+    let mut lines = plain.lines().skip(1).peekable();
+    let objects = out(&gort(&["text", "--json", &traces.path("rich")]));
+    for object in objects.lines() {
+        let object: Value = serde_json::from_str(object).expect("JSON in each line");
+        let args = object["args"].as_array().expect("a list");
+        let args = args.iter().map(|arg| format!(" {}={}", arg[0].as_str().expect("a name"), arg[1]));
+        let line = format!("{}{}", object["event"].as_str().expect("a name"), args.collect::<String>());
+        assert_eq!(lines.next(), Some(&*line));
+        let offset = object["offset"].as_u64().expect("a place") as usize;
+        assert_eq!(tracer::wire::Ev::from_u8(bytes[offset]).map(|kind| kind.name()), object["event"].as_str());
+        let frames = object["frames"].as_array().map_or(0, Vec::len);
+        let data = object["data"].as_str().map(|data| format!("\tdata={data:?}"));
+        for _ in 0..frames {
+            assert!(lines.next().is_some_and(|line| line.starts_with("\tpc=")));
+        }
+        if lines.peek().is_some_and(|line| line.starts_with("\tdata=")) {
+            let line = lines.next().map(str::to_owned);
+            assert!(line == data || object["bytes"].is_array(), "{line:?} and {object}");
+        }
+    }
+    assert_eq!(lines.next(), None);
 }
 
 #[test]

@@ -36,9 +36,9 @@ pub(crate) fn run(args: &Export, progress: bool, out: &mut Out) -> Outcome {
 
 fn write(args: &Export, input: Input, to: &mut impl Write) -> Result<End, Failure> {
     match args.format {
-        Format::Json => json(args, input, to),
-        Format::Csv => csv(input, to),
-        Format::Chrome => {
+        None | Some(Format::Json) => json(args, input, to),
+        Some(Format::Csv) => csv(input, to),
+        Some(Format::Chrome) => {
             let mut chrome = Chrome::begin(to)?;
             let end = input.each(|event, _, tables| match event {
                 Some(event) => chrome.event(event, tables),
