@@ -129,7 +129,7 @@ fn edges_outside_objects_keep_their_targets() {
         gc::collect();
         wait_for("all is freed", || {
             gc::collect();
-            gc::stats().freed_bytes >= before + 3 * 32
+            gc::stats().freed_bytes >= before + 3 * 24
         });
     });
 }
@@ -157,7 +157,7 @@ fn a_long_list_is_marked_and_freed_on_a_small_stack() {
             gc::collect();
         });
         job.unwrap().join().unwrap();
-        assert!(gc::stats().freed_bytes - freed >= n * 32, "{:?}", gc::stats());
+        assert!(gc::stats().freed_bytes - freed >= n * 24, "{:?}", gc::stats());
     });
 }
 

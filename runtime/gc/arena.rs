@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-const WORDS: usize = SLOTS_MAX / WORD;
+const WORDS: usize = SLOTS_MAX.div_ceil(WORD);
 
 /// What is known of a block.
 #[repr(C, align(64))]

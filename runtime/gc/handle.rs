@@ -7,7 +7,7 @@ use std::ops::Deref;
 use super::arena::{Kind, LARGE};
 use super::heap;
 use super::object::{Object, Of, value_offset};
-use super::size::{SMALL_MAX, class_of};
+use super::size::class_of;
 use super::special;
 use super::trace::{Trace, Visitor};
 use crate::prim::chaos;
@@ -61,7 +61,7 @@ impl<T> std::error::Error for AllocError<T> {}
 
 impl<T: Trace + Send + 'static> Gc<T> {
     const BYTES: usize = value_offset::<T>() + size_of::<T>();
-    const IS_SMALL: bool = Self::BYTES <= SMALL_MAX && align_of::<T>() <= 16;
+    const CLASS: Option<usize> = class_of(Self::BYTES, value_offset::<T>());
     const CHECK: () = assert!(align_of::<T>() <= 4096, "values in the heap are aligned to 4096 bytes at most");
 
     /// Moves a value into the heap.
@@ -89,9 +89,11 @@ impl<T: Trace + Send + 'static> Gc<T> {
     #[inline]
     pub fn try_new(value: T) -> Result<Gc<T>, AllocError<T>> {
         const { Self::CHECK };
-        let class = if Self::IS_SMALL { class_of(Self::BYTES) } else { LARGE };
-        let kind = Kind { class, drops: T::NEEDS_DROP, edges: T::HAS_EDGES };
-        let object = if Self::IS_SMALL { heap::allocate(kind) } else { heap::allocate_large(kind, Self::BYTES) };
+        let kind = Kind { class: Self::CLASS.unwrap_or(LARGE), drops: T::NEEDS_DROP, edges: T::HAS_EDGES };
+        let object = match Self::CLASS {
+            Some(_) => heap::allocate(kind),
+            None => heap::allocate_large(kind, Self::BYTES),
+        };
         let Some(object) = object else { return Err(AllocError { value }) };
         // SAFETY: the slot is this object's, is as large and aligned as T and its header want, and nobody looks at the value
         // before it is published (H12).

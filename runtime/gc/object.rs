@@ -2,19 +2,19 @@
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::size::HEADER_BYTES;
-use super::trace::{Trace, Visitor};
+use super::trace::{Opaque, Trace, Visitor};
 
 /// What lies before each value.
-#[repr(C, align(16))]
+#[repr(C, align(8))]
 pub(super) struct Header {
     /// Handles, and counted edges (H8).
     pub(super) count: AtomicU32,
-    flags: AtomicU32,
-    /// Null until the value is written (H12).
-    kind: AtomicPtr<Type>,
+    /// The flags below, and above them where its [`Type`] is: its distance from [`ORIGIN`]. That is 0 until the value is written
+    /// (H12).
+    word: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
@@ -28,6 +28,8 @@ pub(super) const FINALIZER: u32 = 4;
 /// There are weak handles.
 pub(super) const WEAK: u32 = 8;
 
+const FLAGS: u32 = 15;
+
 /// More handles to one object are a leak in a loop; before the count could wrap the process ends, as with `Arc`.
 const COUNT_MAX: u32 = u32::MAX / 2;
 
@@ -35,35 +37,37 @@ impl Header {
     /// A new object with one handle and without a value.
     #[inline]
     pub(super) fn prepare(&self) {
-        self.kind.store(std::ptr::null_mut(), Ordering::Relaxed);
-        self.flags.store(0, Ordering::Relaxed);
+        self.word.store(0, Ordering::Relaxed);
         self.count.store(1, Ordering::Release);
     }
 
-    /// The value is there.
+    /// The value is there. By whoever has made the object, the only one to know it.
     #[inline]
     pub(super) fn publish(&self, kind: &'static Type) {
         // ORDER: Release; pairs with the Acquire in kind(): the value.
-        self.kind.store(std::ptr::from_ref(kind).cast_mut(), Ordering::Release);
+        self.word.store(kind.place(), Ordering::Release);
     }
 
     #[inline]
     pub(super) fn kind(&self) -> Option<&'static Type> {
-        // SAFETY: null or a static.
-        unsafe { self.kind.load(Ordering::Acquire).as_ref() }
+        match self.word.load(Ordering::Acquire) & !FLAGS {
+            0 => None,
+            // SAFETY: publish() had it from the type.
+            place => Some(unsafe { Type::at(place) }),
+        }
     }
 
     #[inline]
     pub(super) fn has(&self, flags: u32) -> bool {
-        self.flags.load(Ordering::Acquire) & flags != 0
+        self.word.load(Ordering::Acquire) & flags != 0
     }
 
     pub(super) fn set(&self, flags: u32) {
-        self.flags.fetch_or(flags, Ordering::AcqRel);
+        self.word.fetch_or(flags, Ordering::AcqRel);
     }
 
     pub(super) fn unset(&self, flags: u32) {
-        self.flags.fetch_and(!flags, Ordering::AcqRel);
+        self.word.fetch_and(!flags, Ordering::AcqRel);
     }
 
     /// A handle more, by somebody who has one.
@@ -94,7 +98,16 @@ fn too_many() -> ! {
     std::process::abort()
 }
 
-/// What is known of the values.
+#[cold]
+fn too_far() -> ! {
+    crate::prim::say::say(format_args!(
+        "fatal error: the program spans more than 2 GiB of addresses, too many for its heap"
+    ));
+    std::process::abort()
+}
+
+/// What is known of the values. Aligned so that the distance of two has no bit in common with the flags.
+#[repr(align(16))]
 pub(super) struct Type {
     /// From the header to the value.
     value_offset: usize,
@@ -102,7 +115,36 @@ pub(super) struct Type {
     drop: unsafe fn(*mut ()),
 }
 
+/// Types are told by how far they are from here: all are constants of one program, which is linked to lie within 2 GiB. This is the type
+/// of no object, and has an offset as no other, so that the compiler cannot make one of the two.
+static ORIGIN: Type = Type { value_offset: 0, trace: trace_value::<Opaque<()>>, drop: drop_value::<()> };
+
 impl Type {
+    /// The distance from [`ORIGIN`], which is not 0.
+    #[inline]
+    fn place(&'static self) -> u32 {
+        let distance = std::ptr::from_ref(self).expose_provenance().wrapping_sub(ORIGIN.addr()) as isize;
+        match i32::try_from(distance) {
+            Ok(distance) => distance as u32,
+            Err(_) => too_far(),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The place is that of a type.
+    #[inline]
+    unsafe fn at(place: u32) -> &'static Type {
+        let at = ORIGIN.addr().wrapping_add_signed(place as i32 as isize);
+        // SAFETY: that type's address, which place() exposed; a type is a constant.
+        unsafe { &*std::ptr::with_exposed_provenance(at) }
+    }
+
+    #[inline]
+    fn addr(&'static self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// Shows the value's edges.
     ///
     /// # Safety
