@@ -102,6 +102,7 @@ mod sched {
 #[allow(dead_code)]
 mod gc {
     mod bits;
+    mod counts;
     #[cfg(test)]
     mod model;
     mod quiet;

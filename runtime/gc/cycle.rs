@@ -186,7 +186,7 @@ fn end() -> bool {
         |_, _, _| {},
         |m| {
             // H10
-            if !mark::is_quiet() {
+            if heap::flush_shades() || !mark::is_quiet() {
                 return false;
             }
             heap::flush(Phase::now(), false);

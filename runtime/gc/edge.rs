@@ -133,12 +133,14 @@ impl<T> Edge<T> {
     fn stored(&self, window: &Window, to: Option<&Gc<T>>) -> *mut u8 {
         let word = self.with_mode(to.map(Gc::object));
         if let Some(to) = to {
+            // SAFETY: the caller has a handle.
+            let header = unsafe { to.object().header() };
             if is_traced(word) {
+                header.link();
                 // H4
                 mark::shade(window, to.object());
             } else {
-                // SAFETY: the caller has a handle.
-                unsafe { to.object().header() }.retain();
+                header.retain();
             }
         }
         word
@@ -202,6 +204,7 @@ impl<T> From<Option<Gc<T>>> for Edge<T> {
 unsafe impl<T> Trace for Edge<T> {
     const HAS_EDGES: bool = true;
     const NEEDS_DROP: bool = false;
+    const IS_FLAT: bool = true;
     #[inline]
     fn trace(&self, visitor: &mut Visitor<'_>) {
         visitor.edge(&self.word);

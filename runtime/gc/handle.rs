@@ -10,6 +10,7 @@ use super::object::{Object, Of, value_offset};
 use super::size::class_of;
 use super::special;
 use super::trace::{Trace, Visitor};
+use super::window::Window;
 use crate::prim::chaos;
 
 /// A handle to a value in the collected heap.
@@ -62,6 +63,14 @@ impl<T> std::error::Error for AllocError<T> {}
 impl<T: Trace + Send + 'static> Gc<T> {
     const BYTES: usize = value_offset::<T>() + size_of::<T>();
     const CLASS: Option<usize> = class_of(Self::BYTES, value_offset::<T>());
+    const KIND: Kind = Kind {
+        class: match Self::CLASS {
+            Some(class) => class,
+            None => LARGE,
+        },
+        drops: T::NEEDS_DROP,
+        edges: T::HAS_EDGES,
+    };
     const CHECK: () = assert!(align_of::<T>() <= 4096, "values in the heap are aligned to 4096 bytes at most");
 
     /// Moves a value into the heap.
@@ -89,25 +98,51 @@ impl<T: Trace + Send + 'static> Gc<T> {
     #[inline]
     pub fn try_new(value: T) -> Result<Gc<T>, AllocError<T>> {
         const { Self::CHECK };
-        let kind = Kind { class: Self::CLASS.unwrap_or(LARGE), drops: T::NEEDS_DROP, edges: T::HAS_EDGES };
+        if const { Self::CLASS.is_some() && T::IS_FLAT } {
+            // All in one window: no code of the user's runs, and it is soon done.
+            let window = Window::open();
+            if let Some(object) = heap::take_claimed(&window, Self::KIND) {
+                // SAFETY: a slot of this kind, the caller's.
+                let gc = unsafe { Gc::fill(object, value) };
+                if T::HAS_EDGES {
+                    gc.trace(&mut Visitor::adopt(Some(&window)));
+                }
+                return Ok(gc);
+            }
+        }
+        Gc::try_new_slow(value)
+    }
+
+    /// The same where it is more than to take a slot.
+    fn try_new_slow(value: T) -> Result<Gc<T>, AllocError<T>> {
         let object = match Self::CLASS {
-            Some(_) => heap::allocate(kind),
-            None => heap::allocate_large(kind, Self::BYTES),
+            Some(_) => heap::allocate(Self::KIND),
+            None => heap::allocate_large(Self::KIND, Self::BYTES),
         };
         let Some(object) = object else { return Err(AllocError { value }) };
-        // SAFETY: the slot is this object's, is as large and aligned as T and its header want, and nobody looks at the value
-        // before it is published (H12).
-        let gc: Gc<T> = unsafe {
+        // SAFETY: a slot of this kind, the caller's.
+        let gc = unsafe { Gc::fill(object, value) };
+        // H8
+        if T::HAS_EDGES {
+            gc.trace(&mut Visitor::adopt(None));
+        }
+        Ok(gc)
+    }
+
+    /// Makes a slot an object. Its edges are still counted.
+    ///
+    /// # Safety
+    ///
+    /// The slot is of [`Gc::KIND`], prepared, and the caller's.
+    #[inline]
+    unsafe fn fill(object: Object, value: T) -> Gc<T> {
+        // SAFETY: it is as large and aligned as T and its header want, and nobody looks at the value before it is published (H12).
+        unsafe {
             object.0.as_ptr().byte_add(value_offset::<T>()).cast::<T>().write(value);
             chaos::window();
             object.header().publish(Of::<T>::TYPE);
             Gc::from_object(object)
-        };
-        // H8
-        if T::HAS_EDGES {
-            gc.trace(&mut Visitor::adopt());
         }
-        Ok(gc)
     }
 }
 

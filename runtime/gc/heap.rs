@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 
 use super::arena::{ARENA, Block, KINDS, Kind};
 use super::bits::WORD;
+use super::mark::Shades;
 use super::object::Object;
 use super::sweep::Swept;
 use super::window::{Phase, Window};
@@ -43,11 +44,16 @@ struct Cache {
     claims: [Claim; KINDS],
     /// Bytes that were allocated while marking and not assisted for.
     debt: usize,
+    shades: Shades,
 }
 
 impl Cache {
     const fn new() -> Cache {
-        Cache { claims: [Claim { mask: 0, block: 0, word: 0, slot_bytes: 0, any: false }; KINDS], debt: 0 }
+        Cache {
+            claims: [Claim { mask: 0, block: 0, word: 0, slot_bytes: 0, any: false }; KINDS],
+            debt: 0,
+            shades: Shades::new(),
+        }
     }
 }
 
@@ -117,23 +123,39 @@ fn partial_of(block: &Block) -> &'static Mutex<Vec<u32>> {
     &PARTIAL[block.kind().expect("a block in use has a kind").index()]
 }
 
-/// Empties all caches, in a stopped world without threads. The lists go too, if what is on them is to be swept (`list` is false).
-pub(super) fn flush(phase: Phase, list: bool) {
+/// Does something with each cache, in a stopped world without threads.
+fn each_cache(mut f: impl FnMut(&mut Cache)) {
     for cache in &CACHES {
         let cache = cache.load(Ordering::Acquire);
         if !cache.is_null() {
             // SAFETY: the world is stopped, so nobody is in a window.
-            let cache = unsafe { &mut *(*cache).get() };
-            cache.claims.iter_mut().for_each(|c| unclaim(c, phase, list));
-            cache.debt = 0;
+            f(unsafe { &mut *(*cache).get() });
         }
     }
-    let mut threads = OF_THREADS.lock();
-    threads.claims.iter_mut().for_each(|c| unclaim(c, phase, list));
-    threads.debt = 0;
+    f(&mut OF_THREADS.lock());
+}
+
+/// Empties all caches, in a stopped world without threads. The lists go too, if what is on them is to be swept (`list` is false).
+pub(super) fn flush(phase: Phase, list: bool) {
+    each_cache(|cache| {
+        cache.claims.iter_mut().for_each(|c| unclaim(c, phase, list));
+        cache.debt = 0;
+    });
     if !list {
         PARTIAL.iter().for_each(|list| list.lock().clear());
     }
+}
+
+/// Publishes what is shaded, in a stopped world without threads. Answers whether there was anything to be traced.
+pub(super) fn flush_shades() -> bool {
+    let mut any = false;
+    each_cache(|cache| any |= cache.shades.publish());
+    any
+}
+
+/// Does something with what was shaded on the caller's P.
+pub(super) fn with_shades(window: &Window, f: impl FnOnce(&mut Shades)) {
+    with_cache(window, |cache| f(&mut cache.shades));
 }
 
 /// A block that was swept has free slots.
@@ -176,17 +198,21 @@ fn take(claim: &mut Claim) -> Option<Object> {
     Some(ARENA.object(claim.block as usize, claim.word as usize * WORD + i, claim.slot_bytes))
 }
 
-/// A new object of a kind, with one handle and without a value; `None` if there is no memory for it.
+/// A new object of a kind, with one handle and without a value, if a slot for it is claimed.
+#[inline(always)]
+pub(super) fn take_claimed(window: &Window, kind: Kind) -> Option<Object> {
+    let object = with_cache(window, |cache| take(&mut cache.claims[kind.index()]))?;
+    // SAFETY: the slot is the caller's (H11).
+    unsafe { object.header() }.prepare();
+    Some(object)
+}
+
+/// The same; `None` if there is no memory for it.
 #[inline]
 pub(super) fn allocate(kind: Kind) -> Option<Object> {
     let window = Window::open();
-    let object = with_cache(&window, |cache| take(&mut cache.claims[kind.index()]));
-    match object {
-        Some(object) => {
-            // SAFETY: the slot is the caller's (H11).
-            unsafe { object.header() }.prepare();
-            Some(object)
-        }
+    match take_claimed(&window, kind) {
+        Some(object) => Some(object),
         None => allocate_slow(window, |window, chores| refill(window, kind, chores)),
     }
 }

@@ -3,11 +3,12 @@
 //! - M1: an object is queued by whoever has marked it, so once, if its kind has edges. (One with a finaliser may be queued unmarked, too: F1.)
 //! - M2: tracing runs the user's `Trace`, so it lies outside all windows, between [`Quiet::begin`], in one, and [`Quiet::end`]. As long as
 //!   anybody is between the two the phase does not end, so nothing is freed.
+//! - M4: what a mutator shades stays with its P until it is a chunk: nobody else sees it, and QUIET does not count it. So marking is over
+//!   only if a stopped world finds nothing there.
 //! - M3: roots are found block by block (H7), by whoever draws the block's number.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use tracer::record::Fixed;
 
@@ -17,7 +18,7 @@ use super::object::Object;
 use super::quiet::Quiet;
 use super::trace::Visitor;
 use super::window::{Phase, Window};
-use super::{cycle, events, pace, special, worker};
+use super::{cycle, events, heap, pace, special, worker};
 use crate::prim::chaos;
 use crate::sched::g::Kind;
 use crate::sched::park::Caller;
@@ -25,24 +26,19 @@ use crate::sync::waiter::WaitList;
 
 /// Objects that travel together.
 const CHUNK: usize = 256;
+/// The same when nobody has anything to do.
+const CHUNK_MIN: usize = 16;
 /// What looking for roots in a block counts for, in bytes of marking.
 const ROOTS_COST: usize = 512;
 /// What tracing an object counts for.
 const TRACE_COST: usize = 32;
 
-/// H10. Counted are chunks in QUEUE, objects in SHADES, and blocks whose roots are not found yet.
+/// H10. Counted are chunks in QUEUE, and blocks whose roots are not found yet.
 static QUIET: Quiet = Quiet::new();
 static QUEUE: Mutex<Vec<Vec<Object>>> = Mutex::new(Vec::new());
 /// The next block to look for roots in, and where they end.
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
 static ROOTS_END: AtomicUsize = AtomicUsize::new(0);
-/// What mutators have shaded, by P; the last is for threads.
-static SHADES: [CachePadded<Mutex<Vec<Object>>>; SHADES_LEN] =
-    [const { CachePadded::new(Mutex::new(Vec::new())) }; SHADES_LEN];
-const SHADES_LEN: usize = 65;
-/// How many that are.
-static SHADED: AtomicUsize = AtomicUsize::new(0);
-
 /// Those who have to wait until marking is over.
 static OVERDRAWN: WaitList = WaitList::new();
 
@@ -97,17 +93,6 @@ impl Marker {
                 self.roots(b);
                 self.work += ROOTS_COST;
                 return true;
-            }
-        }
-        if SHADED.load(Ordering::Acquire) != 0 {
-            for shade in &SHADES {
-                let objects = std::mem::take(&mut *shade.lock());
-                if !objects.is_empty() {
-                    SHADED.fetch_sub(objects.len(), Ordering::AcqRel);
-                    QUIET.took(objects.len());
-                    self.grey = objects;
-                    return true;
-                }
             }
         }
         false
@@ -193,13 +178,38 @@ fn shade_slow(window: &Window, phase: Phase, object: Object) {
     if !block.bits[phase.marks()].set(i) {
         return;
     }
-    pace::marked(block.slot_bytes());
-    if block.has_edges() {
-        let n = window.m().map_or(SHADES_LEN - 1, |m| m.must_p().id as usize % (SHADES_LEN - 1));
-        QUIET.put(1);
-        chaos::window();
-        SHADED.fetch_add(1, Ordering::AcqRel);
-        SHADES[n].lock().push(object);
+    heap::with_shades(window, |shades| {
+        shades.bytes += block.slot_bytes();
+        if block.has_edges() {
+            shades.objects.push(object);
+            let n = shades.objects.len();
+            if n >= CHUNK || n >= CHUNK_MIN && QUIET.left() == 0 {
+                shades.publish();
+            }
+        }
+    });
+}
+
+/// What those who have a P in turn have shaded, and not shown to anybody yet (M4).
+#[derive(Default)]
+pub(super) struct Shades {
+    objects: Vec<Object>,
+    bytes: usize,
+}
+
+impl Shades {
+    pub(super) const fn new() -> Shades {
+        Shades { objects: Vec::new(), bytes: 0 }
+    }
+
+    /// In a window, or in a stopped world. Answers whether there was anything to be traced.
+    pub(super) fn publish(&mut self) -> bool {
+        pace::marked(std::mem::take(&mut self.bytes));
+        if self.objects.is_empty() {
+            return false;
+        }
+        put(std::mem::take(&mut self.objects));
+        true
     }
 }
 

@@ -70,11 +70,12 @@
 //   object, while the program runs.
 // - H8: an edge is *counted* where it is made: it holds a count on its target, as a handle does, so it is safe wherever it lies. `Gc::new` shows
 //   the new object's edges to itself by way of `Trace`, and makes those *traced* ones: published first, then each in a window of its
-//   own: shade the target (H4), mark the edge as traced, give the count back. `Trace` promises to show only what cannot be moved out of the object
-//   or be reached from elsewhere; what it does not show stays counted.
+//   own (or all in the window of the allocation, where that is soon done): shade the target (H4), give the count back, mark the edge as traced.
+//   `Trace` promises to show only what cannot be moved out of the object or be reached from elsewhere; what it does not show stays counted.
+//   What a graph is built of, bottom up, gives it back by a plain store (`counts`; a model checks it).
 // - H9: before the `Drop` of a dead object its edges are emptied, unread: their targets may be gone.
 // - H10: mark termination is decided in a stopped world: nobody is `busy` (which is raised in a window, and covers the work outside),
-//   nothing queues, no root is left to be looked at. Otherwise the world is started and marking goes on. (`quiet`; a model checks it, and `model` the barrier beside the marker.)
+//   nothing queues, no root is left to be looked at, no P keeps what it has shaded (M4). Otherwise the world is started and marking goes on. (`quiet`; a model checks it, and `model` the barrier beside the marker.)
 // - H11: an allocation cache belongs to a P (or, under a lock, to all threads that have none). It claims the free slots of one word of the
 //   bitmap at a time: taken, rooted, and in phase mark marked. What it has not used is given back at each change of phase.
 // - H12: an object has no type until its value is written. A marker that meets one without (it has a handle) marks it and does not look
@@ -93,6 +94,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod bits;
+pub(crate) mod counts;
 mod cycle;
 mod death;
 mod edge;

@@ -1,88 +1,60 @@
 //! An object: a header, then the value.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::counts::Counts;
 use super::size::HEADER_BYTES;
 use super::trace::{Opaque, Trace, Visitor};
 
-/// What lies before each value.
+/// What lies before each value: handles, flags, and above these where its [`Type`] is: its distance from [`ORIGIN`]. That is 0 until the value
+/// is written (H12).
 #[repr(C, align(8))]
-pub(super) struct Header {
-    /// Handles, and counted edges (H8).
-    pub(super) count: AtomicU32,
-    /// The flags below, and above them where its [`Type`] is: its distance from [`ORIGIN`]. That is 0 until the value is written
-    /// (H12).
-    word: AtomicU32,
-}
+pub(super) struct Header(Counts);
 
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
-
-/// It is dead, and its `Drop` is yet to run or runs.
-pub(super) const DOOMED: u32 = 1;
-/// Its `Drop` has run: the next sweep frees the slot.
-pub(super) const DROPPED: u32 = 2;
-/// It has a finaliser.
-pub(super) const FINALIZER: u32 = 4;
-/// There are weak handles.
-pub(super) const WEAK: u32 = 8;
-
-const FLAGS: u32 = 15;
-
-/// More handles to one object are a leak in a loop; before the count could wrap the process ends, as with `Arc`.
-const COUNT_MAX: u32 = u32::MAX / 2;
 
 impl Header {
     /// A new object with one handle and without a value.
     #[inline]
     pub(super) fn prepare(&self) {
-        self.word.store(0, Ordering::Relaxed);
-        self.count.store(1, Ordering::Release);
+        self.0.prepare();
     }
 
     /// The value is there. By whoever has made the object, the only one to know it.
     #[inline]
     pub(super) fn publish(&self, kind: &'static Type) {
-        // ORDER: Release; pairs with the Acquire in kind(): the value.
-        self.word.store(kind.place(), Ordering::Release);
+        self.0.publish(kind.place());
     }
 
     #[inline]
     pub(super) fn kind(&self) -> Option<&'static Type> {
-        match self.word.load(Ordering::Acquire) & !FLAGS {
+        match self.0.payload() {
             0 => None,
             // SAFETY: publish() had it from the type.
             place => Some(unsafe { Type::at(place) }),
         }
     }
 
-    #[inline]
-    pub(super) fn has(&self, flags: u32) -> bool {
-        self.word.load(Ordering::Acquire) & flags != 0
-    }
-
-    pub(super) fn set(&self, flags: u32) {
-        self.word.fetch_or(flags, Ordering::AcqRel);
-    }
-
-    pub(super) fn unset(&self, flags: u32) {
-        self.word.fetch_and(!flags, Ordering::AcqRel);
-    }
-
     /// A handle more, by somebody who has one.
     #[inline]
     pub(super) fn retain(&self) {
-        check(self.count.fetch_add(1, Ordering::Relaxed));
-    }
-
-    /// A handle less.
-    #[inline]
-    pub(super) fn release(&self) {
-        // ORDER: Release; pairs with the Acquire in is_root(): what was done with the handle comes before the object's end.
-        self.count.fetch_sub(1, Ordering::Release);
+        check(self.0.retain());
     }
 }
+
+impl Deref for Header {
+    type Target = Counts;
+
+    #[inline]
+    fn deref(&self) -> &Counts {
+        &self.0
+    }
+}
+
+/// More handles to one object are a leak in a loop; before the count could wrap the process ends, as with `Arc`.
+const COUNT_MAX: u32 = u32::MAX / 2;
 
 /// Ends the process if there are too many handles.
 #[inline]
@@ -106,8 +78,8 @@ fn too_far() -> ! {
     std::process::abort()
 }
 
-/// What is known of the values. Aligned so that the distance of two has no bit in common with the flags.
-#[repr(align(16))]
+/// What is known of the values. Aligned so that the distance of two has no bit in common with [`FLAGS`](super::counts::FLAGS).
+#[repr(align(32))]
 pub(super) struct Type {
     /// From the header to the value.
     value_offset: usize,

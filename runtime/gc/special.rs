@@ -12,8 +12,9 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::Mutex;
 
 use super::arena::ARENA;
+use super::counts::{FINALIZER, WEAK};
 use super::mark;
-use super::object::{FINALIZER, Header, Object, WEAK, check};
+use super::object::{Header, Object, check};
 use super::window::Window;
 
 /// Gets a handle, which it has to make of the count that the object has for it.

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::arena::{ARENA, Block, Kind};
 use super::bits::{WORD, ones};
-use super::object::{DOOMED, DROPPED, FINALIZER, Object, WEAK};
+use super::counts::{DOOMED, DROPPED, FINALIZER, WEAK};
+use super::object::Object;
 use super::window::{Phase, Window};
 use super::{death, events, heap, special};
 

@@ -58,6 +58,9 @@ pub unsafe trait Trace: Sized {
     const HAS_EDGES: bool;
     /// Whether values must be dropped, once their edges are empty.
     const NEEDS_DROP: bool;
+    /// Whether `trace` shows only what lies in the value's own bytes, by code of this library and of the derive alone. Nothing else can say so.
+    #[doc(hidden)]
+    const IS_FLAT: bool = false;
 
     /// Shows all edges to the visitor.
     fn trace(&self, visitor: &mut Visitor<'_>);
@@ -69,8 +72,8 @@ pub struct Visitor<'a>(Mode<'a>);
 enum Mode<'a> {
     /// Marks what they lead to.
     Mark(&'a mut Marker),
-    /// The value has become an object: its edges are traced from now on (H8).
-    Adopt,
+    /// The value has become an object: its edges are traced from now on (H8). In this window, or else each in one of its own.
+    Adopt(Option<&'a Window>),
     /// The object is dead: empties them (H9).
     Empty,
 }
@@ -95,15 +98,15 @@ impl<'a> Visitor<'a> {
     }
 
     #[inline]
-    pub(super) fn adopt() -> Visitor<'static> {
-        Visitor(Mode::Adopt)
+    pub(super) fn adopt(window: Option<&'a Window>) -> Visitor<'a> {
+        Visitor(Mode::Adopt(window))
     }
 
     pub(super) fn empty() -> Visitor<'static> {
         Visitor(Mode::Empty)
     }
 
-    #[inline]
+    #[inline(always)] // What is done is known where it is called.
     pub(super) fn edge(&mut self, word: &AtomicPtr<u8>) {
         match &mut self.0 {
             Mode::Mark(marker) => {
@@ -112,7 +115,8 @@ impl<'a> Visitor<'a> {
                     marker.mark(object);
                 }
             }
-            Mode::Adopt => adopt(word),
+            Mode::Adopt(Some(window)) => adopt(window, word),
+            Mode::Adopt(None) => adopt_alone(word),
             // Whoever sees it from now on is the object's own Drop.
             Mode::Empty => word.store(std::ptr::null_mut(), Ordering::Relaxed),
         }
@@ -121,22 +125,28 @@ impl<'a> Visitor<'a> {
 
 /// A counted edge becomes a traced one (H8).
 #[inline]
-fn adopt(word: &AtomicPtr<u8>) {
+fn adopt(window: &Window, word: &AtomicPtr<u8>) {
     let was = word.load(Ordering::Relaxed);
     if is_traced(was) {
         return;
     }
+    let traced = was.map_addr(|a| a | TRACED);
     let Some(object) = target(was) else {
-        return word.store(std::ptr::without_provenance_mut(TRACED), Ordering::Relaxed);
+        return word.store(traced, Ordering::Relaxed);
     };
-    let window = Window::open();
     // H4
-    mark::shade(&window, object);
+    mark::shade(window, object);
+    // SAFETY: counted so far, so it lives until the window's end at least (H2), and by then the edge is traced.
+    unsafe { object.header() }.release_linked();
     chaos::window();
     // ORDER: Release; pairs with the Acquire in Visitor::edge() and Edge::get().
-    word.store(was.map_addr(|a| a | TRACED), Ordering::Release);
-    // SAFETY: counted so far, so it lives; and traced from now on, so it lives until the window's end at least (H2).
-    unsafe { object.header() }.release();
+    word.store(traced, Ordering::Release);
+}
+
+/// The same, in a window of its own.
+#[cold]
+fn adopt_alone(word: &AtomicPtr<u8>) {
+    adopt(&Window::open(), word);
 }
 
 macro_rules! leaves {
@@ -145,6 +155,7 @@ macro_rules! leaves {
         unsafe impl<$($param)*> Trace for $ty {
             const HAS_EDGES: bool = false;
             const NEEDS_DROP: bool = std::mem::needs_drop::<$ty>();
+            const IS_FLAT: bool = true;
             #[inline]
             fn trace(&self, _: &mut Visitor<'_>) {}
         }
@@ -225,6 +236,7 @@ unsafe impl<K: Trace, V: Trace, S> Trace for HashMap<K, V, S> {
 unsafe impl<T: Trace> Trace for Option<T> {
     const HAS_EDGES: bool = T::HAS_EDGES;
     const NEEDS_DROP: bool = T::NEEDS_DROP;
+    const IS_FLAT: bool = T::IS_FLAT;
     #[inline]
     fn trace(&self, v: &mut Visitor<'_>) {
         if let Some(x) = self {
@@ -237,6 +249,7 @@ unsafe impl<T: Trace> Trace for Option<T> {
 unsafe impl<T: Trace, E: Trace> Trace for Result<T, E> {
     const HAS_EDGES: bool = T::HAS_EDGES || E::HAS_EDGES;
     const NEEDS_DROP: bool = T::NEEDS_DROP || E::NEEDS_DROP;
+    const IS_FLAT: bool = T::IS_FLAT && E::IS_FLAT;
     #[inline]
     fn trace(&self, v: &mut Visitor<'_>) {
         match self {
@@ -250,6 +263,7 @@ unsafe impl<T: Trace, E: Trace> Trace for Result<T, E> {
 unsafe impl<T: Trace, const N: usize> Trace for [T; N] {
     const HAS_EDGES: bool = T::HAS_EDGES;
     const NEEDS_DROP: bool = T::NEEDS_DROP;
+    const IS_FLAT: bool = T::IS_FLAT;
     #[inline]
     fn trace(&self, v: &mut Visitor<'_>) {
         self.iter().for_each(|x| x.trace(v));
@@ -262,6 +276,7 @@ macro_rules! tuples {
         unsafe impl<$($t: Trace),+> Trace for ($($t,)+) {
             const HAS_EDGES: bool = false $(|| $t::HAS_EDGES)+;
             const NEEDS_DROP: bool = false $(|| $t::NEEDS_DROP)+;
+            const IS_FLAT: bool = true $(&& $t::IS_FLAT)+;
             #[inline]
             #[allow(non_snake_case)]
             fn trace(&self, v: &mut Visitor<'_>) {

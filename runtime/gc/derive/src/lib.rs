@@ -89,6 +89,8 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
     let drops = types.iter().map(|ty| quote_spanned!(here(ty)=> <#ty as #library::gc::Trace>::NEEDS_DROP));
     let drops = if has_drop { quote!(true) } else { quote!(false #(|| #drops)*) };
     let edges = quote!(false #(|| #edges)*);
+    let flats = types.iter().map(|ty| quote_spanned!(here(ty)=> <#ty as #library::gc::Trace>::IS_FLAT));
+    let flats = quote!(true #(&& #flats)*);
     for param in &mut input.generics.params {
         if let GenericParam::Type(t) = param {
             t.bounds.push(parse_quote!(#library::gc::Trace));
@@ -112,6 +114,7 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
             unsafe impl #impls #library::gc::Trace for #name #args #wheres {
                 const HAS_EDGES: bool = #edges;
                 const NEEDS_DROP: bool = #drops;
+                const IS_FLAT: bool = #flats;
                 #[inline]
                 fn trace(&self, visitor: &mut #library::gc::Visitor<'_>) {
                     let _ = &visitor;
