@@ -29,6 +29,7 @@
 //!     can.
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod alloc_free;
 mod batch;
 mod error;
