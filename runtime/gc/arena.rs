@@ -105,6 +105,11 @@ impl Block {
         self.slot_bytes.load(Ordering::Relaxed)
     }
 
+    /// Blocks of the run.
+    pub(super) fn run(&self) -> u32 {
+        self.run.load(Ordering::Relaxed)
+    }
+
     pub(super) fn words(&self) -> usize {
         self.slots().div_ceil(WORD)
     }
@@ -175,6 +180,11 @@ impl Arena {
         self.len.load(Ordering::Acquire)
     }
 
+    /// Where the first block is, if there was ever one.
+    pub(super) fn base_addr(&self) -> usize {
+        self.base.load(Ordering::Relaxed).addr()
+    }
+
     pub(super) fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed) * BLOCK_BYTES
     }
@@ -193,6 +203,11 @@ impl Arena {
         let offset = object.addr() - self.base.load(Ordering::Relaxed).addr();
         let block = self.block(offset >> BLOCK_SHIFT);
         (block, slot_at(offset & (BLOCK_BYTES - 1), block.reciprocal.load(Ordering::Relaxed)))
+    }
+
+    /// The number of an object's block.
+    pub(super) fn number(&self, object: Object) -> usize {
+        (object.addr() - self.base_addr()) >> BLOCK_SHIFT
     }
 
     /// The object in slot `i` of block `b`.

@@ -91,14 +91,16 @@ impl<T: Trace + Send + 'static> Gc<T> {
         const { Self::CHECK };
         let class = if Self::IS_SMALL { class_of(Self::BYTES) } else { LARGE };
         let kind = Kind { class, drops: T::NEEDS_DROP, edges: T::HAS_EDGES };
-        let object = if Self::IS_SMALL { heap::allocate(kind) } else { heap::allocate_large(kind, Self::BYTES) };
+        let ty = Of::<T>::TYPE;
+        let object =
+            if Self::IS_SMALL { heap::allocate(kind, ty) } else { heap::allocate_large(kind, ty, Self::BYTES) };
         let Some(object) = object else { return Err(AllocError { value }) };
         // SAFETY: the slot is this object's, is as large and aligned as T and its header want, and nobody looks at the value
         // before it is published (H12).
         let gc: Gc<T> = unsafe {
             object.0.as_ptr().byte_add(value_offset::<T>()).cast::<T>().write(value);
             chaos::window();
-            object.header().publish(Of::<T>::TYPE);
+            object.header().publish(ty);
             Gc::from_object(object)
         };
         // H8

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use super::objects::Shape;
 use super::size::HEADER_BYTES;
 use super::trace::{Trace, Visitor};
 
@@ -100,6 +101,7 @@ pub(super) struct Type {
     value_offset: usize,
     trace: unsafe fn(*const (), &mut Visitor<'_>),
     drop: unsafe fn(*mut ()),
+    pub(super) shape: Shape,
 }
 
 impl Type {
@@ -129,8 +131,12 @@ impl Type {
 pub(super) struct Of<T>(PhantomData<T>);
 
 impl<T: Trace> Of<T> {
-    pub(super) const TYPE: &'static Type =
-        &Type { value_offset: value_offset::<T>(), trace: trace_value::<T>, drop: drop_value::<T> };
+    pub(super) const TYPE: &'static Type = &Type {
+        value_offset: value_offset::<T>(),
+        trace: trace_value::<T>,
+        drop: drop_value::<T>,
+        shape: Shape { bytes: size_of::<T>(), has_edges: T::HAS_EDGES, name: std::any::type_name::<T> },
+    };
 }
 
 /// From the header to a value `T`.
