@@ -19,10 +19,10 @@ use super::size::{BLOCK_BYTES, BLOCK_SHIFT, CLASSES_LEN, SLOTS_MAX, reciprocal, 
 use crate::prim::pages;
 
 /// Blocks for which address space is reserved, if it can be had: 256 GiB.
-const BLOCKS_WANTED: usize = 1 << 23;
+const BLOCKS_WANTED: usize = if cfg!(miri) { 1 << 5 } else { 1 << 23 };
 const BLOCKS_MIN: usize = 1 << 12;
 /// Blocks that are made usable at a time.
-const GROW: usize = 128;
+const GROW: usize = if cfg!(miri) { 8 } else { 128 };
 
 /// What a block's objects are like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

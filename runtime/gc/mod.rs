@@ -110,6 +110,8 @@ mod quiet;
 mod size;
 mod special;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod weak;
 mod window;
