@@ -19,10 +19,10 @@ use super::size::{BLOCK_BYTES, BLOCK_SHIFT, CLASSES_LEN, SLOTS_MAX, reciprocal, 
 use crate::prim::pages;
 
 /// Blocks for which address space is reserved, if it can be had: 256 GiB.
-const BLOCKS_WANTED: usize = 1 << 23;
+const BLOCKS_WANTED: usize = if cfg!(miri) { 1 << 5 } else { 1 << 23 };
 const BLOCKS_MIN: usize = 1 << 12;
 /// Blocks that are made usable at a time.
-const GROW: usize = 128;
+const GROW: usize = if cfg!(miri) { 8 } else { 128 };
 
 /// What a block's objects are like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +105,11 @@ impl Block {
         self.slot_bytes.load(Ordering::Relaxed)
     }
 
+    /// Blocks of the run.
+    pub(super) fn run(&self) -> u32 {
+        self.run.load(Ordering::Relaxed)
+    }
+
     pub(super) fn words(&self) -> usize {
         self.slots().div_ceil(WORD)
     }
@@ -175,6 +180,11 @@ impl Arena {
         self.len.load(Ordering::Acquire)
     }
 
+    /// Where the first block is, if there was ever one.
+    pub(super) fn base_addr(&self) -> usize {
+        self.base.load(Ordering::Relaxed).addr()
+    }
+
     pub(super) fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed) * BLOCK_BYTES
     }
@@ -193,6 +203,11 @@ impl Arena {
         let offset = object.addr() - self.base.load(Ordering::Relaxed).addr();
         let block = self.block(offset >> BLOCK_SHIFT);
         (block, slot_at(offset & (BLOCK_BYTES - 1), block.reciprocal.load(Ordering::Relaxed)))
+    }
+
+    /// The number of an object's block.
+    pub(super) fn number(&self, object: Object) -> usize {
+        (object.addr() - self.base_addr()) >> BLOCK_SHIFT
     }
 
     /// The object in slot `i` of block `b`.

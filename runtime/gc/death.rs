@@ -105,18 +105,23 @@ fn wait_until_left(bytes: usize) -> usize {
 pub(super) fn drop_main() {
     DROPS.store(current_g().map_or(0, |g| std::ptr::from_ref(g).addr()), Ordering::Relaxed);
     loop {
-        let batch = std::mem::take(&mut *DOOMED.lock());
-        if batch.is_empty() {
+        if !drop_some() {
             DROPPER.wait(Fixed::System);
         }
-        for some in batch.chunks(TOGETHER) {
-            some.iter().for_each(|(object, _)| drop_value(*object));
-            let window = Window::open();
-            some.iter().for_each(|(object, _)| sweep::free(&window, *object));
-            drop(window);
-            DOOMED_BYTES.fetch_sub(some.iter().map(|(_, bytes)| bytes).sum(), Ordering::AcqRel);
-        }
     }
+}
+
+/// Drops what is doomed by now; answers whether there was any.
+pub(super) fn drop_some() -> bool {
+    let batch = std::mem::take(&mut *DOOMED.lock());
+    for some in batch.chunks(TOGETHER) {
+        some.iter().for_each(|(object, _)| drop_value(*object));
+        let window = Window::open();
+        some.iter().for_each(|(object, _)| sweep::free(&window, *object));
+        drop(window);
+        DOOMED_BYTES.fetch_sub(some.iter().map(|(_, bytes)| bytes).sum(), Ordering::AcqRel);
+    }
+    !batch.is_empty()
 }
 
 /// Runs what is the user's. A panic was reported by the hook, and is of no interest to others.
@@ -142,12 +147,16 @@ fn drop_value(object: Object) {
 /// The life of the goroutine that finalises.
 pub(super) fn finalize_main() {
     loop {
+        finalize_some();
+        FINALIZER.wait(Fixed::System);
+    }
+}
+
+/// Runs the finalisers that are due.
+pub(super) fn finalize_some() {
+    loop {
         let next = FINALIZERS.lock().pop_front();
-        match next {
-            Some((object, finalizer)) => {
-                run_theirs(|| finalizer(object));
-            }
-            None => FINALIZER.wait(Fixed::System),
-        }
+        let Some((object, finalizer)) = next else { return };
+        run_theirs(|| finalizer(object));
     }
 }

@@ -116,8 +116,8 @@ impl<T: Trace + Send + 'static> Gc<T> {
     /// The same where it is more than to take a slot.
     fn try_new_slow(value: T) -> Result<Gc<T>, AllocError<T>> {
         let object = match Self::CLASS {
-            Some(_) => heap::allocate(Self::KIND),
-            None => heap::allocate_large(Self::KIND, Self::BYTES),
+            Some(_) => heap::allocate(Self::KIND, Of::<T>::TYPE),
+            None => heap::allocate_large(Self::KIND, Of::<T>::TYPE, Self::BYTES),
         };
         let Some(object) = object else { return Err(AllocError { value }) };
         // SAFETY: a slot of this kind, the caller's.

@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use super::arena::{ARENA, Block, KINDS, Kind};
 use super::bits::WORD;
 use super::mark::Shades;
-use super::object::Object;
+use super::object::{Object, Type};
 use super::sweep::Swept;
 use super::window::{Phase, Window};
-use super::{cycle, death, events, mark, pace, sweep};
+use super::{cycle, death, events, mark, objects, pace, sweep};
 use crate::sched::procs::PROCS_MAX;
 
 /// Blocks that are swept at a time, by somebody who allocates: some microseconds (a stop of the world waits for that).
@@ -42,6 +42,8 @@ struct Claim {
 /// What a P has claimed.
 struct Cache {
     claims: [Claim; KINDS],
+    /// Slots of the claims' words that are left, in place of their masks, while the trace is told of each that is taken (O2).
+    held: [usize; KINDS],
     /// Bytes that were allocated while marking and not assisted for.
     debt: usize,
     shades: Shades,
@@ -51,9 +53,19 @@ impl Cache {
     const fn new() -> Cache {
         Cache {
             claims: [Claim { mask: 0, block: 0, word: 0, slot_bytes: 0, any: false }; KINDS],
+            held: [0; KINDS],
             debt: 0,
             shades: Shades::new(),
         }
+    }
+
+    /// Gives back what is claimed.
+    fn flush(&mut self, phase: Phase, list: bool) {
+        for (claim, held) in self.claims.iter_mut().zip(&mut self.held) {
+            claim.mask |= std::mem::take(held);
+            unclaim(claim, phase, list);
+        }
+        self.debt = 0;
     }
 }
 
@@ -137,10 +149,7 @@ fn each_cache(mut f: impl FnMut(&mut Cache)) {
 
 /// Empties all caches, in a stopped world without threads. The lists go too, if what is on them is to be swept (`list` is false).
 pub(super) fn flush(phase: Phase, list: bool) {
-    each_cache(|cache| {
-        cache.claims.iter_mut().for_each(|c| unclaim(c, phase, list));
-        cache.debt = 0;
-    });
+    each_cache(|cache| cache.flush(phase, list));
     if !list {
         PARTIAL.iter().for_each(|list| list.lock().clear());
     }
@@ -209,18 +218,18 @@ pub(super) fn take_claimed(window: &Window, kind: Kind) -> Option<Object> {
 
 /// The same; `None` if there is no memory for it.
 #[inline]
-pub(super) fn allocate(kind: Kind) -> Option<Object> {
+pub(super) fn allocate(kind: Kind, ty: &'static Type) -> Option<Object> {
     let window = Window::open();
     match take_claimed(&window, kind) {
         Some(object) => Some(object),
-        None => allocate_slow(window, |window, chores| refill(window, kind, chores)),
+        None => allocate_slow(window, ty, |window, chores| refill(window, kind, chores)),
     }
 }
 
 /// As [`allocate`], of an object that has blocks of its own, of so many bytes in all.
 #[cold]
-pub(super) fn allocate_large(kind: Kind, bytes: usize) -> Option<Object> {
-    allocate_slow(Window::open(), |window, chores| large(window, kind, bytes, chores))
+pub(super) fn allocate_large(kind: Kind, ty: &'static Type, bytes: usize) -> Option<Object> {
+    allocate_slow(Window::open(), ty, |window, chores| large(window, kind, bytes, chores))
 }
 
 /// How often everything is collected before there is no memory. What has a `Drop` is freed after it has run, so perhaps not the first time.
@@ -228,7 +237,11 @@ const COLLECTIONS: u32 = 3;
 
 #[cold]
 #[inline(never)]
-fn allocate_slow(mut window: Window, from: impl Fn(&Window, &mut Chores) -> Option<Object>) -> Option<Object> {
+fn allocate_slow(
+    mut window: Window,
+    ty: &'static Type,
+    from: impl Fn(&Window, &mut Chores) -> Option<Object>,
+) -> Option<Object> {
     let mut tries = 0;
     loop {
         let mut chores = Chores::default();
@@ -236,6 +249,9 @@ fn allocate_slow(mut window: Window, from: impl Fn(&Window, &mut Chores) -> Opti
         if let Some(object) = object {
             // SAFETY: the slot is the caller's (H11), in this window and later.
             unsafe { object.header() }.prepare();
+            if objects::is_on() {
+                objects::allocated(&window, object, ty);
+            }
         }
         drop(window);
         pace::environment();
@@ -260,17 +276,26 @@ fn refill(window: &Window, kind: Kind, chores: &mut Chores) -> Option<Object> {
         if let Some(object) = take(claim) {
             return Some(object);
         }
-        let bytes = loop {
+        let mut bytes = 0;
+        claim.mask = std::mem::take(&mut cache.held[k]);
+        while claim.mask == 0 {
             if claim.any && next_word(claim, phase) {
-                break claim.mask.count_ones() as usize * claim.slot_bytes;
+                bytes = claim.mask.count_ones() as usize * claim.slot_bytes;
+                break;
             }
-            let b = next_block(window, kind, chores)?;
+            let (b, word) = (next_block(window, kind, chores)?, u32::MAX);
             // The word before the first.
-            *claim =
-                Claim { mask: 0, block: b as u32, word: u32::MAX, slot_bytes: ARENA.block(b).slot_bytes(), any: true };
-        };
+            let slot_bytes = ARENA.block(b).slot_bytes();
+            *claim = Claim { mask: 0, block: b as u32, word, slot_bytes, any: true };
+        }
         let object = take(claim);
-        account(bytes, phase, &mut cache.debt, chores);
+        if objects::is_on() {
+            cache.held[k] = std::mem::take(&mut claim.mask); // O2
+        }
+        // What was held is accounted for.
+        if bytes != 0 {
+            account(bytes, phase, &mut cache.debt, chores);
+        }
         object
     })
 }
@@ -306,7 +331,13 @@ fn next_block(window: &Window, kind: Kind, chores: &mut Chores) -> Option<usize>
         return Some(b as usize);
     }
     let swept = sweep_first(window, Some(kind), chores);
-    let b = swept.or_else(|| ARENA.take(kind, window.phase().swept(), pace::memory_limit_bytes()));
+    let b = swept.or_else(|| {
+        let b = ARENA.take(kind, window.phase().swept(), pace::memory_limit_bytes())?;
+        if objects::is_on() {
+            objects::span_allocated(window, b);
+        }
+        Some(b)
+    });
     window.record(|w, m, _| events::heap_alloc(w, m, pace::live()));
     b
 }
@@ -323,6 +354,9 @@ fn large(window: &Window, kind: Kind, bytes: usize, chores: &mut Chores) -> Opti
     sweep_first(window, None, chores);
     let b = ARENA.take_large(kind, bytes, phase.swept(), pace::memory_limit_bytes())?;
     let block = ARENA.block(b);
+    if objects::is_on() {
+        objects::span_allocated(window, b);
+    }
     claim(block, 0, phase);
     let bytes = block.slot_bytes();
     with_cache(window, |cache| account(bytes, phase, &mut cache.debt, chores));

@@ -35,6 +35,8 @@
 //! - **`Drop`** of a value runs on a goroutine of the runtime's own, after the object was found unreachable; all its edges are empty by then,
 //!   since the order in which a graph dies is no order. Types that implement `Drop` say so: `#[derive(Trace)] #[trace(drop)]`. A `Drop`
 //!   may panic, block, allocate and collect; while it blocks, others wait.
+//! - **Deep values.** What an object owns (a `Box` in a `Box`) is traced by recursion, on the stack of anybody who allocates: keep it to some
+//!   dozens of levels, and use edges where depth is data ([`Trace`] says more).
 //! - **Finalisers** ([`Gc::set_finalizer`]) get a handle to the object that has become unreachable, with everything it leads to
 //!   intact, once.
 //! - A cycle begins when the heap has grown by [`GOGC`](set_percent) percent since the last. With a [memory limit](set_memory_limit), what
@@ -78,6 +80,7 @@
 //   nothing queues, no root is left to be looked at, no P keeps what it has shaded (M4). Otherwise the world is started and marking goes on. (`quiet`; a model checks it, and `model` the barrier beside the marker.)
 // - H11: an allocation cache belongs to a P (or, under a lock, to all threads that have none). It claims the free slots of one word of the
 //   bitmap at a time: taken, rooted, and in phase mark marked. What it has not used is given back at each change of phase.
+//   While a trace is told of each object, it gives none out without saying so (O2 in `objects`).
 // - H12: an object has no type until its value is written. A marker that meets one without (it has a handle) marks it and does not look
 //   into it: its edges are still counted (H8).
 // - H13: stops of the world exclude the advancer's work (`Advancing`): a census waits for Ms that a stopped world holds, and the state of the
@@ -103,11 +106,14 @@ mod handle;
 mod heap;
 mod mark;
 mod object;
+pub(crate) mod objects;
 mod pace;
 mod quiet;
 mod size;
 mod special;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod weak;
 mod window;

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::counts::Counts;
+use super::objects::Shape;
 use super::size::HEADER_BYTES;
 use super::trace::{Opaque, Trace, Visitor};
 
@@ -85,11 +86,17 @@ pub(super) struct Type {
     value_offset: usize,
     trace: unsafe fn(*const (), &mut Visitor<'_>),
     drop: unsafe fn(*mut ()),
+    pub(super) shape: Shape,
 }
 
 /// Types are told by how far they are from here: all are constants of one program, which is linked to lie within 2 GiB. This is the type
 /// of no object, and has an offset as no other, so that the compiler cannot make one of the two.
-static ORIGIN: Type = Type { value_offset: 0, trace: trace_value::<Opaque<()>>, drop: drop_value::<()> };
+static ORIGIN: Type = Type {
+    value_offset: 0,
+    trace: trace_value::<Opaque<()>>,
+    drop: drop_value::<()>,
+    shape: Shape { bytes: 0, has_edges: false, name: std::any::type_name::<()> },
+};
 
 impl Type {
     /// The distance from [`ORIGIN`], which is not 0.
@@ -143,8 +150,12 @@ impl Type {
 pub(super) struct Of<T>(PhantomData<T>);
 
 impl<T: Trace> Of<T> {
-    pub(super) const TYPE: &'static Type =
-        &Type { value_offset: value_offset::<T>(), trace: trace_value::<T>, drop: drop_value::<T> };
+    pub(super) const TYPE: &'static Type = &Type {
+        value_offset: value_offset::<T>(),
+        trace: trace_value::<T>,
+        drop: drop_value::<T>,
+        shape: Shape { bytes: size_of::<T>(), has_edges: T::HAS_EDGES, name: std::any::type_name::<T> },
+    };
 }
 
 /// From the header to a value `T`.

@@ -12,8 +12,8 @@ use super::arena::{ARENA, Block, Kind};
 use super::bits::{WORD, ones};
 use super::counts::{DOOMED, DROPPED, FINALIZER, WEAK};
 use super::object::Object;
-use super::window::{Phase, Window};
-use super::{death, events, heap, special};
+use super::window::Window;
+use super::{death, events, heap, objects, special};
 
 /// The next block to be swept, and where they end.
 static CURSOR: AtomicUsize = AtomicUsize::new(0);
@@ -66,7 +66,7 @@ pub(super) fn some(window: &Window, most: usize, kind: Option<Kind>) -> Swept {
             if range.is_none() && ARENA.block(b).kind().is_some() {
                 range = Some(events::sweep_begin(window));
             }
-            block(window.phase(), b, kind, &mut swept);
+            block(window, b, kind, &mut swept);
         }
         IN_HAND.fetch_sub(1, Ordering::AcqRel);
         if b >= end {
@@ -86,7 +86,8 @@ impl Swept {
     }
 }
 
-fn block(phase: Phase, b: usize, wanted: Option<Kind>, swept: &mut Swept) {
+fn block(window: &Window, b: usize, wanted: Option<Kind>, swept: &mut Swept) {
+    let phase = window.phase();
     let block = ARENA.block(b);
     let Some(kind) = block.kind() else { return };
     if block.swept_in() == phase.cycle() {
@@ -110,7 +111,11 @@ fn block(phase: Phase, b: usize, wanted: Option<Kind>, swept: &mut Swept) {
                 live.set_word(w, keep);
             }
         }
-        freed += (dead & !keep).count_ones() as usize;
+        let gone = dead & !keep;
+        if gone != 0 && objects::is_on() {
+            objects::freed(window, b, block, w, gone);
+        }
+        freed += gone.count_ones() as usize;
         kept += live.word(w).count_ones() as usize;
         // The marks of the next cycle.
         old.reset_word(w);
@@ -119,6 +124,9 @@ fn block(phase: Phase, b: usize, wanted: Option<Kind>, swept: &mut Swept) {
     swept.bytes += block.slots() * block.slot_bytes();
     swept.freed += freed * block.slot_bytes();
     if kept == 0 {
+        if objects::is_on() {
+            objects::span_freed(window, b);
+        }
         ARENA.give(b);
     } else if kept < block.slots() {
         match wanted {
@@ -160,6 +168,9 @@ pub(super) fn free(window: &Window, object: Object) {
     let (block, i) = ARENA.place(object);
     if block.swept_in() == phase.swept() {
         // In this window it is not swept again.
+        if objects::is_on() {
+            objects::freed(window, ARENA.number(object), block, i / WORD, 1 << (i % WORD));
+        }
         block.bits[phase.taken()].clear(i);
         FREED.fetch_add(block.slot_bytes() as u64, Ordering::Relaxed);
     } else {

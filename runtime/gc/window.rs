@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tracer::record::Writer;
 
+use crate::sched::emit;
 use crate::sched::m::M;
-use crate::sched::park::Inside;
+use crate::sched::park::{Caller, Inside};
 
 /// Held for reading in the windows of threads that no stopped world holds still.
 static WINDOWS: RwLock<()> = RwLock::new(());
@@ -115,6 +116,17 @@ impl Window {
             {
                 event(&mut w, m, inside);
             }
+        }
+    }
+
+    /// Records something that needs no P, also from a thread.
+    pub(super) fn record_anywhere(&self, event: impl FnOnce(&mut Writer<'_>)) {
+        match self {
+            Window::Goroutine(_) => self.record(|w, m, _| {
+                emit::context(w, m);
+                event(w);
+            }),
+            Window::Thread { .. } => Caller::thread().record(event),
         }
     }
 }

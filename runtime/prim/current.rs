@@ -34,6 +34,10 @@ std::arch::global_asm!(
 /// The word of the calling thread: 0 if it runs no goroutine.
 #[inline(always)]
 pub(crate) fn get() -> usize {
+    // Miri runs no assembly, and so no goroutines.
+    if cfg!(miri) {
+        return 0;
+    }
     let word: usize;
     #[cfg(all(any(target_os = "linux", target_os = "freebsd"), target_arch = "x86_64"))]
     // SAFETY: reads a word of the thread's own static block (U2).

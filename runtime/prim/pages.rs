@@ -25,8 +25,8 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<usize> {
         libc::mmap(
             std::ptr::null_mut(),
             bytes,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            if cfg!(miri) { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE },
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | if cfg!(miri) { 0 } else { libc::MAP_NORESERVE },
             -1,
             0,
         )
@@ -34,7 +34,7 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<usize> {
     if p == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: the range is the mapping just made. A refusal only costs memory: a huge page stays in use for as long as anything in it.
     unsafe {
         libc::madvise(p, bytes, libc::MADV_NOHUGEPAGE);
@@ -44,6 +44,10 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<usize> {
 
 /// Makes a part of a reservation usable; it holds zeros.
 pub(crate) fn make_usable(begin: usize, bytes: usize) -> io::Result<()> {
+    // Miri knows no mprotect: there everything is usable.
+    if cfg!(miri) {
+        return Ok(());
+    }
     let p = std::ptr::with_exposed_provenance_mut(begin);
     // SAFETY: the range is part of a reservation, and nobody uses it yet.
     match unsafe { libc::mprotect(p, bytes, libc::PROT_READ | libc::PROT_WRITE) } {

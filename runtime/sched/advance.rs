@@ -89,7 +89,7 @@ impl<T> Reply<T> {
 
 enum Request {
     /// A new subscriber, and whether it wants stacks. The answer is its number.
-    Attach(Subscriber, bool, Arc<Reply<io::Result<u64>>>),
+    Attach(Subscriber, Wishes, Arc<Reply<io::Result<u64>>>),
     /// The subscriber with this number has enough. The answer comes when it has got its last generation.
     Detach(u64, Arc<Reply<()>>),
     /// The generation is to end now. The answer comes when all subscribers have got it.
@@ -134,9 +134,17 @@ fn ask<T>(request: impl FnOnce(Arc<Reply<T>>) -> Request) -> T {
     reply.wait()
 }
 
-/// Adds a subscriber; returns when events are recorded for it, with stacks if it wants them. Answers its number.
-pub(crate) fn attach(subscriber: Subscriber, stacks: bool) -> io::Result<u64> {
-    ask(|reply| Request::Attach(subscriber, stacks, reply))
+/// What a subscriber wants recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    pub(crate) stacks: bool,
+    #[cfg(feature = "gc")]
+    pub(crate) heap_objects: bool,
+}
+
+/// Adds a subscriber; returns when events are recorded for it, with what it wants. Answers its number.
+pub(crate) fn attach(subscriber: Subscriber, wishes: Wishes) -> io::Result<u64> {
+    ask(|reply| Request::Attach(subscriber, wishes, reply))
 }
 
 /// Takes a subscriber off; returns when it has got its last generation.
@@ -186,8 +194,8 @@ pub(crate) fn main() {
             if requests.is_empty() { None } else { Some(requests.remove(0)) }
         };
         match request {
-            Some(Request::Attach(subscriber, stacks, reply)) => {
-                reply.set(session.attach(subscriber, stacks, &mut cache));
+            Some(Request::Attach(subscriber, wishes, reply)) => {
+                reply.set(session.attach(subscriber, wishes, &mut cache));
             }
             Some(Request::Detach(number, reply)) => session.detach(number, reply, &mut cache),
             Some(Request::Flush(reply)) => match record::enabled() {
@@ -230,7 +238,7 @@ struct Subscribed {
     number: u64,
     /// At how many bytes a generation is to end for its sake.
     bytes_max: u64,
-    stacks: bool,
+    wishes: Wishes,
 }
 
 /// Who gets what is recorded.
@@ -245,7 +253,7 @@ struct Session {
 const RING_GENERATIONS: u64 = 16;
 
 impl Session {
-    fn attach(&mut self, subscriber: Subscriber, stacks: bool, cache: &mut Cache) -> io::Result<u64> {
+    fn attach(&mut self, subscriber: Subscriber, wishes: Wishes, cache: &mut Cache) -> io::Result<u64> {
         let bytes_max = match &subscriber {
             Subscriber::Stream(_) => GENERATION_BYTES,
             Subscriber::Ring(ring) => (ring.max_bytes() as u64 / RING_GENERATIONS).clamp(1 << 16, GENERATION_BYTES),
@@ -254,17 +262,21 @@ impl Session {
             if let Some(ending) = self.ending.take() {
                 ending.wait();
             }
-            record::set_stacks(stacks);
+            record::set_stacks(wishes.stacks);
             begin()?;
         } else {
             wait_for_tables();
-            if stacks {
+            if wishes.stacks {
                 record::set_stacks(true);
             }
             advance(End::default(), cache);
         }
+        #[cfg(feature = "gc")]
+        if wishes.heap_objects {
+            tell_objects();
+        }
         let number = record::attach(subscriber, record::generation());
-        self.subscribers.push(Subscribed { number, bytes_max, stacks });
+        self.subscribers.push(Subscribed { number, bytes_max, wishes });
         self.set_wishes();
         Ok(number)
     }
@@ -290,7 +302,11 @@ impl Session {
 
     /// What all of them want together.
     fn set_wishes(&self) {
-        record::set_stacks(self.subscribers.iter().any(|s| s.stacks));
+        record::set_stacks(self.subscribers.iter().any(|s| s.wishes.stacks));
+        #[cfg(feature = "gc")]
+        if !self.subscribers.iter().any(|s| s.wishes.heap_objects) {
+            crate::gc::objects::end();
+        }
         let least = self.subscribers.iter().map(|s| s.bytes_max).min().unwrap_or(GENERATION_BYTES);
         BYTES_MAX.store(least, Ordering::Relaxed);
     }
@@ -329,6 +345,23 @@ fn begin() -> io::Result<()> {
         emit::stw_end(&mut w, m);
     }
     Ok(())
+}
+
+/// The objects of the collected heap are recorded from now on: those that exist are told, also to somebody who comes later than others.
+#[cfg(feature = "gc")]
+fn tell_objects() {
+    let _gc = crate::gc::Advancing::begin();
+    let inside = Inside::enter().expect("the advancer is a goroutine");
+    let stopped = stop_world(&inside);
+    let m = inside.m();
+    if let Some(mut w) = m.slot.acquire().writer() {
+        emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
+    }
+    crate::gc::objects::begin(m);
+    drop(stopped);
+    if let Some(mut w) = m.slot.acquire().writer() {
+        emit::stw_end(&mut w, m);
+    }
 }
 
 fn stop_world(inside: &Inside) -> Stopped {

@@ -18,6 +18,8 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 
+#[cfg(feature = "gc")]
+use tracer::record::Writer;
 use tracer::record::{Fixed, Guard, Slot};
 use tracer::unwind::Regs;
 
@@ -264,11 +266,22 @@ impl Caller {
         }
     }
 
+    /// Of a thread that is not the runtime's.
     #[cold]
-    fn thread() -> Caller {
+    pub(crate) fn thread() -> Caller {
         match tls::foreign() {
             Some(thread) => Caller::Thread(Visitor { thread, temporary: false }),
             None => Caller::Thread(Visitor { thread: Foreign::adopt(), temporary: true }),
+        }
+    }
+
+    /// Records something that needs no P, from a thread that is not the runtime's.
+    #[cfg(feature = "gc")]
+    pub(crate) fn record(&self, event: impl FnOnce(&mut Writer<'_>)) {
+        if let Caller::Thread(v) = self
+            && let Some(mut w) = v.thread.slot.acquire().writer()
+        {
+            event(&mut w);
         }
     }
 

@@ -112,7 +112,7 @@ impl FlightRecorder {
         }
         let ring = Ring::new(self.min_age, self.max_bytes);
         let _busy = Counted::new(&BUSY);
-        let attached = advance::attach(Subscriber::Ring(ring.clone()), self.options.stacks);
+        let attached = advance::attach(Subscriber::Ring(ring.clone()), self.options.wishes());
         let mut state = self.running.lock();
         match attached {
             Ok(number) => {

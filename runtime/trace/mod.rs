@@ -172,7 +172,7 @@ impl Stream {
             drop(unknown);
         };
         let stream = record::Stream::new(Box::new(out), on_end).map_err(StartError::Io)?;
-        let number = advance::attach(Subscriber::Stream(stream), options.stacks).map_err(StartError::Io)?;
+        let number = advance::attach(Subscriber::Stream(stream), options.wishes()).map_err(StartError::Io)?;
         // Nobody can have detached it yet, so it has not ended.
         STREAMS.lock().push((number, over));
         Ok(Stream { number, ended: Some(ended) })

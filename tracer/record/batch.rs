@@ -1,7 +1,8 @@
 //! One buffer of events from one thread in one generation, in wire form from the first byte.
 //!
 //! ```text
-//! EventBatch | gen | m | base time | length (10 bytes, patched by seal) | events ...
+//! EventBatch                      | gen | m | base time | length (10 bytes, patched by seal) | events ...
+//! ExperimentalBatch | experiment  | gen | m | base time | length                             | data ...
 //! ```
 
 use crate::wire::{Ev, MAX_BATCH_BYTES, MAX_EVENT_BYTES, MAX_TIMED_ARGS, varint};
@@ -26,7 +27,17 @@ impl Batch {
     /// Starts a batch in `buf` for thread `m` (`u64::MAX`: no thread) at `ticks`.
     pub(crate) fn open(mut buf: Box<[u8]>, r#gen: u64, m: u64, ticks: u64) -> Batch {
         buf[0] = Ev::EventBatch as u8;
-        let mut pos = varint::put_at(&mut buf, 1, r#gen);
+        Batch::open_after(buf, 1, r#gen, m, ticks)
+    }
+
+    /// As [`Batch::open`], of an experiment's data.
+    pub(crate) fn open_experiment(mut buf: Box<[u8]>, experiment: u8, r#gen: u64, m: u64, ticks: u64) -> Batch {
+        buf[..2].copy_from_slice(&[Ev::ExperimentalBatch as u8, experiment]);
+        Batch::open_after(buf, 2, r#gen, m, ticks)
+    }
+
+    fn open_after(mut buf: Box<[u8]>, pos: usize, r#gen: u64, m: u64, ticks: u64) -> Batch {
+        let mut pos = varint::put_at(&mut buf, pos, r#gen);
         pos = varint::put_at(&mut buf, pos, m);
         pos = varint::put_at(&mut buf, pos, ticks);
         let len_at = pos;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::clock::Snapshot;
 use crate::record::batch::Batch;
 use crate::record::sink::{Message, SINK};
-use crate::record::{names, start, strings, tables};
+use crate::record::{heap, names, start, strings, tables};
 use crate::symbol::{self, Symbolizer};
 use crate::wire::{Ev, MAX_FRAMES, NO_M, cut_string, ext};
 
@@ -84,6 +84,7 @@ impl Generation {
         let mut names = Names::new(close);
         a.stacks(&mut names);
         a.strings(&names, &records);
+        a.heap();
         SINK.release_records(&records);
         let rest = std::mem::take(&mut a.bytes);
         // Exactly as large as it will be: it is what a flight recorder keeps.
@@ -210,7 +211,39 @@ impl Assembly<'_> {
         }
         self.batch(out);
     }
+
+    /// What events about the heap's objects refer to, if there could be any.
+    fn heap(&mut self) {
+        let open = |close: &Close, what| {
+            let mut b = Batch::open_experiment(SINK.buffer(), ALLOC_FREE, close.r#gen, NO_M, close.snapshot.ticks);
+            b.byte(what);
+            b
+        };
+        heap::with(|layout, types| {
+            let Some(layout) = layout else { return };
+            let mut out = open(self.close, ALLOC_FREE_LAYOUT);
+            [layout.min_address, layout.page_bytes, layout.object_align_bytes, layout.stack_align_bytes]
+                .into_iter()
+                .for_each(|number| out.varint(number));
+            self.batch(out);
+            let mut out = open(self.close, ALLOC_FREE_TYPES);
+            for (t, id) in types.iter().zip(1..) {
+                if !out.has_room(5 * 10 + t.name.len()) {
+                    let full = std::mem::replace(&mut out, open(self.close, ALLOC_FREE_TYPES));
+                    self.batch(full);
+                }
+                [id, t.address, t.bytes, t.pointer_bytes, t.name.len() as u64].into_iter().for_each(|n| out.varint(n));
+                out.bytes(t.name.as_bytes());
+            }
+            self.batch(out);
+        });
+    }
 }
+
+/// The number of the AllocFree experiment, and what the first byte of its batches says.
+const ALLOC_FREE: u8 = 1;
+const ALLOC_FREE_TYPES: u8 = 0;
+const ALLOC_FREE_LAYOUT: u8 = 1;
 
 /// The symboliser of this process: one, because its cache is dear.
 pub fn symbolizer() -> &'static Mutex<Symbolizer> {

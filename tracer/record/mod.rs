@@ -20,6 +20,8 @@ pub mod gate;
 #[cfg(not(loom))]
 mod generation;
 #[cfg(not(loom))]
+mod heap;
+#[cfg(not(loom))]
 mod names;
 #[cfg(not(loom))]
 mod recorder;
@@ -40,6 +42,8 @@ mod table;
 
 #[cfg(not(loom))]
 pub use generation::{Generation, symbolizer};
+#[cfg(not(loom))]
+pub use heap::{HeapLayout, HeapType, set_heap_layout};
 #[cfg(not(loom))]
 pub use names::{NAMES_MAX, Name};
 #[cfg(not(loom))]

@@ -137,3 +137,50 @@ fn fields(data: &Data) -> Vec<&syn::Field> {
 fn here(ty: &syn::Type) -> proc_macro2::Span {
     ty.span().resolved_at(proc_macro2::Span::call_site())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(source: &str) -> Result<String> {
+        expand(syn::parse_str(source).expect("the source is a type")).map(|tokens| tokens.to_string())
+    }
+
+    fn refusal(source: &str) -> String {
+        expanded(source).expect_err("it is to be refused").to_string()
+    }
+
+    #[test]
+    fn what_is_refused_is_told_why() {
+        assert_eq!(refusal("union U { a: u8, b: i8 }"), "a union cannot be traced: which field is it?");
+        for fields in ["#[trace(skip)] a: u8", "a: u8, #[trace(drop)] b: u8"] {
+            let why = "fields have no such attribute: all of them are traced";
+            assert_eq!(refusal(&format!("struct S {{ {fields} }}")), why);
+            assert_eq!(refusal(&format!("enum E {{ A {{ {fields} }} }}")), why);
+        }
+        for attribute in ["#[trace(skip)]", "#[trace(drop, unsafe_no_drop)]"] {
+            assert_eq!(refusal(&format!("{attribute} struct S;")), "want `drop` or `crate = path`");
+        }
+        // Not a list, not a path: syn's own words.
+        for attribute in ["#[trace]", "#[trace = 1]", "#[trace(crate)]", "#[trace(crate = 1)]"] {
+            assert!(!refusal(&format!("{attribute} struct S;")).is_empty());
+        }
+    }
+
+    /// The check that a type has no `Drop` is left out for those that say they have one, and for no others.
+    #[test]
+    fn the_check_for_drop_is_there_unless_it_is_said() {
+        let check = "impl ATypeWithDropSaysTraceDrop for S";
+        assert!(expanded("struct S(u8);").unwrap().contains(check));
+        assert!(expanded("#[trace(crate = other)] struct S(u8);").unwrap().contains(check));
+        let says = expanded("#[trace(drop)] struct S(u8);").unwrap();
+        assert!(!says.contains("ATypeWithDrop") && says.contains("NEEDS_DROP : bool = true"));
+    }
+
+    /// Parameters get the bound, beside those that they have; lifetimes and constants get none.
+    #[test]
+    fn generics_get_a_bound() {
+        let made = expanded("struct S<'a, T: Clone, const N: usize>(&'a [T; N]) where T: Copy;").unwrap();
+        assert!(made.contains("impl < 'a , T : Clone + :: rt :: gc :: Trace , const N : usize > :: rt :: gc :: Trace for S < 'a , T , N > where T : Copy"), "{made}");
+    }
+}
