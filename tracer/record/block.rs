@@ -297,10 +297,6 @@ impl Drop for Pieces {
 mod tests {
     use super::*;
 
-    fn pool() -> &'static Pool {
-        Box::leak(Box::new(Pool::new()))
-    }
-
     /// A block full of this.
     fn full(pool: &'static Pool, of: u8) -> Block {
         let mut block = pool.map();
@@ -312,7 +308,8 @@ mod tests {
 
     #[test]
     fn blocks_are_used_again_and_surplus_goes() {
-        let pool = pool();
+        static ITS_OWN: Pool = Pool::new();
+        let pool = &ITS_OWN;
         pool.keep(2);
         assert!(pool.reuse().is_none());
         let blocks: Vec<_> = (1..=4).map(|n| full(pool, n)).collect();
@@ -330,7 +327,8 @@ mod tests {
 
     #[test]
     fn a_block_counts_for_what_was_written() {
-        let pool = pool();
+        static ITS_OWN: Pool = Pool::new();
+        let pool = &ITS_OWN;
         pool.keep(1);
         let mut block = pool.map();
         assert_eq!(pool.loose(), 0);
@@ -349,7 +347,8 @@ mod tests {
 
     #[test]
     fn pieces_are_not_loose() {
-        let pool = pool();
+        static ITS_OWN: Pool = Pool::new();
+        let pool = &ITS_OWN;
         pool.keep(1);
         let (few, many) = (100, BLOCK_BYTES - 1);
         let all = [few, many, many].map(|len| Piece::new(full(pool, len as u8), len));
