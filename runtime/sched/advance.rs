@@ -112,7 +112,7 @@ static INBOX: Inbox =
 
 /// When the present generation began.
 static BEGAN_NS: AtomicU64 = AtomicU64::new(0);
-/// How long it took to end the one before.
+/// How long it took to end the one before, without the wait for threads in the middle of an event: that is no work.
 static TOOK_NS: AtomicU64 = AtomicU64::new(0);
 /// A generation lasts at least so many times as long as it takes to end one, however many bytes it has: with a million goroutines
 /// the census is long, and ending would be all that is done.
@@ -416,7 +416,9 @@ fn advance(end: End, cache: &mut Cache) {
     name_ps(&inside, r#gen);
     let next = if end.last { 0 } else { r#gen + 1 };
     BEGAN_NS.store(mono_ns(), Ordering::Relaxed);
+    let publishes_ns = mono_ns();
     record::publish(next, std::thread::yield_now);
+    let waited_ns = mono_ns() - publishes_ns;
     let m = inside.m();
     if let Some(mut w) = m.slot.acquire().writer() {
         emit::procs_change(&mut w, m, SCHED.gomaxprocs());
@@ -433,7 +435,7 @@ fn advance(end: End, cache: &mut Cache) {
     drop(still);
     // SAFETY: publish() has returned; there is one advancer.
     unsafe { record::close(r#gen, opened_at, &missing, records, end) };
-    remember_took(mono_ns().saturating_sub(began_ns));
+    remember_took((mono_ns() - began_ns).saturating_sub(waited_ns));
 }
 
 /// An advance took so long. Of a few the shortest counts: the kernel may have let another thread run in the middle of one, for longer than

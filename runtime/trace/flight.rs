@@ -81,9 +81,10 @@ impl FlightRecorder {
         self
     }
 
-    /// How many bytes are kept; fewer, down to a quarter, while so much is on its way that memory would grow by more than a quarter above
-    /// this. A generation that is larger by itself is kept all the same. They are cut to a sixteenth of this, 64 KiB at
-    /// least, unless there are so many goroutines that most of the time would go into that. It holds from the next start on.
+    /// How many bytes are kept; fewer, down to a quarter, while so much is on its way that the program would grow by more than a quarter
+    /// above this. What a snapshot is writing comes on top if it is no longer kept. A generation that is larger by itself is kept all
+    /// the same, for a while. They are cut to a sixteenth of this, 64 KiB at least, unless there are so many goroutines that most of the time would go
+    /// into that. It holds from the next start on.
     pub const fn max_bytes(mut self, bytes: usize) -> FlightRecorder {
         self.max_bytes = bytes;
         self

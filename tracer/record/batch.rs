@@ -5,49 +5,46 @@
 //! ExperimentalBatch | experiment  | gen | m | base time | length                             | data ...
 //! ```
 
-use crate::wire::{Ev, MAX_BATCH_BYTES, MAX_EVENT_BYTES, MAX_TIMED_ARGS, varint};
+use crate::record::block::{BLOCK_BYTES, Block, Piece};
+use crate::wire::{Ev, MAX_EVENT_BYTES, MAX_TIMED_ARGS, varint};
 
 /// A batch under construction.
 #[derive(Debug)]
 pub struct Batch {
-    buf: Box<[u8]>,
+    buf: Block,
     pos: usize,
     /// Where the length's ten bytes are; the data begin right after them.
     len_at: usize,
     last_ticks: u64,
     r#gen: u64,
+    m: u64,
 }
 
 impl Batch {
-    /// A buffer for [`Batch::open`], without any content.
-    pub(crate) fn buffer() -> Box<[u8]> {
-        vec![0; MAX_BATCH_BYTES].into_boxed_slice()
-    }
-
     /// Starts a batch in `buf` for thread `m` (`u64::MAX`: no thread) at `ticks`.
-    pub(crate) fn open(mut buf: Box<[u8]>, r#gen: u64, m: u64, ticks: u64) -> Batch {
+    pub(crate) fn open(mut buf: Block, r#gen: u64, m: u64, ticks: u64) -> Batch {
         buf[0] = Ev::EventBatch as u8;
         Batch::open_after(buf, 1, r#gen, m, ticks)
     }
 
     /// As [`Batch::open`], of an experiment's data.
-    pub(crate) fn open_experiment(mut buf: Box<[u8]>, experiment: u8, r#gen: u64, m: u64, ticks: u64) -> Batch {
+    pub(crate) fn open_experiment(mut buf: Block, experiment: u8, r#gen: u64, m: u64, ticks: u64) -> Batch {
         buf[..2].copy_from_slice(&[Ev::ExperimentalBatch as u8, experiment]);
         Batch::open_after(buf, 2, r#gen, m, ticks)
     }
 
-    fn open_after(mut buf: Box<[u8]>, pos: usize, r#gen: u64, m: u64, ticks: u64) -> Batch {
-        let mut pos = varint::put_at(&mut buf, pos, r#gen);
-        pos = varint::put_at(&mut buf, pos, m);
-        pos = varint::put_at(&mut buf, pos, ticks);
+    fn open_after(mut buf: Block, pos: usize, r#gen: u64, m: u64, ticks: u64) -> Batch {
+        let mut pos = varint::put_at(&mut *buf, pos, r#gen);
+        pos = varint::put_at(&mut *buf, pos, m);
+        pos = varint::put_at(&mut *buf, pos, ticks);
         let len_at = pos;
-        Batch { buf, pos: len_at + 10, len_at, last_ticks: ticks, r#gen }
+        Batch { buf, pos: len_at + 10, len_at, last_ticks: ticks, r#gen, m }
     }
 
     /// Whether `n` more bytes fit.
     #[inline]
     pub(crate) fn has_room(&self, n: usize) -> bool {
-        self.pos + n <= self.buf.len()
+        self.pos + n <= BLOCK_BYTES
     }
 
     /// Appends an event that happened at `ticks`; time never goes backwards within a batch (T7). Answers false, and does nothing, if
@@ -56,7 +53,7 @@ impl Batch {
     #[must_use]
     pub(crate) fn event<const N: usize>(&mut self, ev: Ev, ticks: u64, args: &[u64; N]) -> bool {
         const { assert!(N < MAX_TIMED_ARGS) };
-        if self.pos > self.buf.len() - MAX_EVENT_BYTES {
+        if self.pos > BLOCK_BYTES - MAX_EVENT_BYTES {
             return false;
         }
         let ticks = ticks.max(self.last_ticks + 1);
@@ -83,7 +80,7 @@ impl Batch {
 
     /// Appends a bare varint.
     pub(crate) fn varint(&mut self, v: u64) {
-        self.pos = varint::put_at(&mut self.buf, self.pos, v);
+        self.pos = varint::put_at(&mut *self.buf, self.pos, v);
     }
 
     /// Appends raw bytes.
@@ -102,16 +99,18 @@ impl Batch {
         self.pos - self.len_at - 10
     }
 
-    /// Patches the length; what is written to the stream is `as_bytes` afterwards. A batch that is far from full goes into a
-    /// buffer of its own size, and its large one comes back: what waits for the stream then takes the memory it is counted for.
-    pub(crate) fn seal(mut self) -> (Sealed, Option<Box<[u8]>>) {
+    /// Patches the length; this is what is written to the stream.
+    pub(crate) fn finish(&mut self) -> &[u8] {
         let n = self.data_len() as u64;
-        varint::put_padded10(&mut self.buf, self.len_at, n);
-        let (len, r#gen) = (self.pos, self.r#gen);
-        if len < self.buf.len() / 2 {
-            return (Sealed { buf: self.buf[..len].into(), len, r#gen }, Some(self.buf));
-        }
-        (Sealed { buf: self.buf, len, r#gen }, None)
+        varint::put_padded10(&mut *self.buf, self.len_at, n);
+        self.buf.written(self.pos);
+        &self.buf[..self.pos]
+    }
+
+    /// Makes it ready for the sink.
+    pub(crate) fn seal(mut self) -> Sealed {
+        self.finish();
+        Sealed { piece: Piece::new(self.buf, self.pos), r#gen: self.r#gen, m: self.m }
     }
 }
 
@@ -137,18 +136,14 @@ unsafe fn put(mut at: *mut u8, mut v: u64) -> *mut u8 {
 /// A finished batch on its way to the sink.
 #[derive(Debug)]
 pub(crate) struct Sealed {
-    buf: Box<[u8]>,
-    len: usize,
+    pub(crate) piece: Piece,
     pub(crate) r#gen: u64,
+    /// The thread that wrote it.
+    pub(crate) m: u64,
 }
 
 impl Sealed {
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.buf[..self.len]
-    }
-
-    /// Its buffer, if it is one of full size.
-    pub(crate) fn into_buffer(self) -> Option<Box<[u8]>> {
-        (self.buf.len() == MAX_BATCH_BYTES).then_some(self.buf)
+        self.piece.as_bytes()
     }
 }

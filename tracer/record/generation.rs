@@ -1,13 +1,21 @@
 //! A whole generation in the form in which it is written: what all subscribers get.
+//!
+//! It is made of the blocks in which its events were written. What came in small batches, at the end of the generation as a rule, and its
+//! tables are copied together behind them.
+//!
+//! - GE1: the batches of one thread MUST stay in their order; those of different threads have none. Otherwise no reader takes them. So what
+//!   a thread wrote after a batch that is copied is copied, too.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::clock::Snapshot;
-use crate::record::batch::Batch;
+use crate::record::batch::{Batch, Sealed};
+use crate::record::block::{BLOCK_BYTES, Block, Piece, Pieces};
 use crate::record::sink::{Message, SINK};
 use crate::record::{heap, names, start, strings, tables};
 use crate::symbol::{self, Symbolizer};
@@ -29,7 +37,7 @@ pub(crate) struct Close {
 
 /// One generation. It can be read alone, after a header.
 pub struct Generation {
-    bytes: Vec<u8>,
+    pieces: Pieces,
     number: u64,
     began_ns: u64,
     ended_ns: u64,
@@ -37,9 +45,23 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Its batches, tables and end mark.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// Writes its batches, tables and end mark.
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.pieces.iter().try_for_each(|bytes| out.write_all(bytes))
+    }
+
+    /// How many bytes these are.
+    pub fn bytes(&self) -> usize {
+        self.pieces.bytes()
+    }
+
+    /// How many bytes of memory it takes: little more.
+    pub fn memory(&self) -> usize {
+        self.pieces.memory()
     }
 
     /// Its number.
@@ -66,47 +88,34 @@ impl Generation {
     #[cfg(test)]
     pub(crate) fn of(number: u64, bytes: Vec<u8>) -> Generation {
         let began_ns = number * 1_000_000_000;
-        Generation { bytes, number, began_ns, ended_ns: began_ns + 1_000_000_000, entries_lost: 0 }
+        let pieces = Pieces::new(vec![Piece::of(bytes)]);
+        Generation { pieces, number, began_ns, ended_ns: began_ns + 1_000_000_000, entries_lost: 0 }
     }
 
     /// Puts it together. The tables of the generation are still there; batches and records are used up.
-    pub(crate) fn assemble(close: &Close, mut messages: Vec<Message>) -> Generation {
+    pub(crate) fn assemble(close: &Close, messages: Vec<Message>) -> Generation {
         let mut records = Vec::new();
-        messages.retain_mut(|m| match m {
-            Message::Ext(_, e) => {
-                records.push(std::mem::take(e));
-                false
+        let mut a =
+            Assembly { close, whole: Vec::new(), copied: HashSet::new(), block: None, len: 0, pieces: Vec::new() };
+        for m in messages {
+            match m {
+                Message::Batch(b) => a.events(b),
+                Message::Ext(_, e) => records.push(e),
+                Message::Close(_) | Message::Attach(..) => unreachable!("not of a generation"),
             }
-            _ => true,
-        });
-        let mut a = Assembly { close, bytes: Vec::new() };
+        }
         a.sync();
         let mut names = Names::new(close);
         a.stacks(&mut names);
         a.strings(&names, &records);
         a.heap();
-        SINK.release_records(&records);
-        let rest = std::mem::take(&mut a.bytes);
-        // Exactly as large as it will be: it is what a flight recorder keeps.
-        let events: usize = messages.iter().map(Message::len).sum();
-        a.bytes.reserve_exact(events + rest.len() + 1);
-        for m in messages.drain(..) {
-            match m {
-                Message::Batch(b) => {
-                    a.bytes.extend_from_slice(b.as_bytes());
-                    SINK.release(b);
-                }
-                _ => unreachable!("not of a generation"),
-            }
-        }
-        a.bytes.extend_from_slice(&rest);
-        a.bytes.push(Ev::EndOfGeneration as u8);
+        a.copy(&[Ev::EndOfGeneration as u8]);
         let Snapshot { ticks, mono_ns, .. } = close.snapshot;
         let took =
             u128::from(ticks.saturating_sub(close.opened_at)) * 1_000_000_000 / u128::from(close.ticks_per_second);
         let t = tables(close.r#gen);
         Generation {
-            bytes: a.bytes,
+            pieces: a.finish(),
             number: close.r#gen,
             began_ns: mono_ns.saturating_sub(took as u64),
             ended_ns: mono_ns,
@@ -117,20 +126,54 @@ impl Generation {
 
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Generation")
-            .field("number", &self.number)
-            .field("bytes", &self.bytes.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Generation").field("number", &self.number).field("bytes", &self.bytes()).finish_non_exhaustive()
     }
 }
 
 /// A generation that is being put together.
 struct Assembly<'a> {
     close: &'a Close,
-    bytes: Vec<u8>,
+    /// Batches that stay where they are.
+    whole: Vec<Piece>,
+    /// Threads of which a batch was copied (GE1).
+    copied: HashSet<u64>,
+    /// Where copies go to, and how many bytes of it are used.
+    block: Option<Block>,
+    len: usize,
+    /// Those that are full.
+    pieces: Vec<Piece>,
 }
 
 impl Assembly<'_> {
+    fn events(&mut self, batch: Sealed) {
+        if batch.piece.is_full() && !self.copied.contains(&batch.m) {
+            return self.whole.push(batch.piece);
+        }
+        self.copied.insert(batch.m);
+        self.copy(batch.as_bytes());
+    }
+
+    fn copy(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let mut block = self.block.take().unwrap_or_else(|| SINK.buffer());
+            let (now, later) = bytes.split_at(bytes.len().min(BLOCK_BYTES - self.len));
+            block[self.len..self.len + now.len()].copy_from_slice(now);
+            (bytes, self.len) = (later, self.len + now.len());
+            if self.len == BLOCK_BYTES {
+                self.pieces.push(Piece::new(block, BLOCK_BYTES));
+                self.len = 0;
+            } else {
+                self.block = Some(block);
+            }
+        }
+    }
+
+    fn finish(mut self) -> Pieces {
+        self.pieces.extend(self.block.map(|block| Piece::new(block, self.len)));
+        self.whole.append(&mut self.pieces);
+        Pieces::new(self.whole)
+    }
+
     fn sync(&mut self) {
         let close = self.close;
         let s = close.snapshot;
@@ -147,10 +190,8 @@ impl Assembly<'_> {
         self.batch(b);
     }
 
-    fn batch(&mut self, b: Batch) {
-        let (sealed, spare) = b.seal();
-        self.bytes.extend_from_slice(sealed.as_bytes());
-        spare.or(sealed.into_buffer()).into_iter().for_each(|buf| SINK.give_back(buf));
+    fn batch(&mut self, mut b: Batch) {
+        self.copy(b.finish());
     }
 
     /// Opens a structural batch that begins with `kind`.
@@ -298,6 +339,49 @@ impl Names {
             };
             let file = self.id(&f.file);
             out.push(WireFrame { pc: f.pc, func, file, line: u64::from(f.line) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::block::POOL;
+
+    /// GE1
+    #[test]
+    fn batches_of_one_thread_stay_in_order() {
+        // A number that no session has.
+        let r#gen = 1 << 40;
+        let batch = |m: u64, events: u64| {
+            let mut b = Batch::open(POOL.map(), r#gen, m, 1);
+            (0..events).take_while(|i| b.event(Ev::ProcStatus, 1, &[m << 32 | i, 2])).count();
+            b.seal()
+        };
+        let sent = [(1, u64::MAX), (2, u64::MAX), (1, 10), (1, u64::MAX), (2, u64::MAX), (3, 5000), (2, 20), (1, 30)];
+        let batches: Vec<Sealed> = sent.map(|(m, events)| batch(m, events)).into();
+        let expected: Vec<(u64, Vec<u8>)> = batches.iter().map(|b| (b.m, b.as_bytes().to_vec())).collect();
+        let close = Close {
+            r#gen,
+            opened_at: 1,
+            snapshot: crate::clock::snapshot(),
+            ticks_per_second: 1_000_000_000,
+            detach: Vec::new(),
+            then: Vec::new(),
+            last: false,
+        };
+        let generation = Generation::assemble(&close, batches.into_iter().map(Message::Batch).collect());
+        let mut all = Vec::new();
+        generation.write_to(&mut all).unwrap();
+        assert_eq!(all.len(), generation.bytes());
+        assert!(generation.memory() >= all.len() && generation.memory() <= all.len() + all.len() / 8);
+        assert_eq!(all.last(), Some(&(Ev::EndOfGeneration as u8)));
+        for m in 1..=3 {
+            let mut from = 0;
+            for (_, bytes) in expected.iter().filter(|(of, _)| *of == m) {
+                let at = all[from..].windows(bytes.len()).position(|w| w == bytes);
+                from += at.unwrap_or_else(|| panic!("a batch of {m} is not behind the one before")) + bytes.len();
+            }
         }
     }
 }

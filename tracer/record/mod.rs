@@ -16,6 +16,8 @@
 mod arena;
 #[cfg(not(loom))]
 mod batch;
+#[cfg(not(loom))]
+mod block;
 pub mod gate;
 #[cfg(not(loom))]
 mod generation;

@@ -1,10 +1,16 @@
 //! A flight recorder's memory: the last generations, whole.
 //!
 //! - R1: what is kept follows on each other without a gap. A generation that was lost clears what came before it.
-//! - R2: the last generation is kept in any case. Of the others as many as fit into the bytes, and no more than the age asks for.
-//! - R3: what is kept and what is on its way here together are to take no more than a quarter above the bytes. So where a program makes
-//!   so many events that this matters, less is kept, down to a quarter of them: a moment's delay is no reason to forget
-//!   everything.
+//! - R2: the last generation is kept in any case. Of the others as many as fit into the bytes, and no more than the age asks for. What counts
+//!   is the memory they take. One that is larger than all the bytes by itself, or nearly so, stays until the later ones take a quarter of
+//!   them: otherwise the next one, which has just begun when a snapshot ends it, would be all that is left.
+//! - R3: what is kept and what else the tracer holds (what waits or is being written, and blocks for reuse: N3 in `block.rs`) together are
+//!   to take no more than an eighth above the bytes; one more is for what nobody counts (tables, small batches, the threads' newest
+//!   blocks), so that the process grows by no more than a quarter above the bytes. So where a program makes so many events that this
+//!   matters, less is kept, down to a quarter of the bytes: a moment's delay is no reason to forget everything. This holds at any
+//!   time, not only when a generation ends: whoever needs one more block takes it from the oldest generation.
+//! - R4: what somebody else holds on to (a snapshot that is being written, a stream that is behind) comes on top, and is not forgotten for the
+//!   sake of R3 while it does: that would free nothing.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,8 +19,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::record::block::BLOCK_BYTES;
 use crate::record::generation::Generation;
 use crate::wire::HEADER;
+
+impl Kept {
+    /// The oldest, which is kept no longer.
+    fn pop(&mut self) -> Option<Arc<Generation>> {
+        let gone = self.generations.pop_front()?;
+        self.bytes -= gone.memory();
+        Some(gone)
+    }
+}
 
 /// The last generations.
 #[derive(Debug)]
@@ -42,7 +58,7 @@ impl Ring {
         self.max_bytes
     }
 
-    /// How many bytes are kept.
+    /// How many bytes are kept, in memory.
     pub fn bytes(&self) -> usize {
         self.kept.lock().bytes
     }
@@ -52,19 +68,43 @@ impl Ring {
         *self.kept.lock() = Kept::default();
     }
 
-    /// A generation has ended (R2), and `coming` bytes are on their way.
-    pub(crate) fn take(&self, generation: &Arc<Generation>, coming: usize) {
+    /// A generation has ended (R2), and there are `loose` bytes beside all generations.
+    pub(crate) fn take(&self, generation: &Arc<Generation>, loose: usize) {
+        let mut gone = Vec::new();
         let mut kept = self.kept.lock();
-        // R3
-        let together = self.max_bytes.saturating_add(self.max_bytes / 4);
-        let bytes_max = together.saturating_sub(coming).clamp(self.max_bytes / 4, self.max_bytes);
-        kept.bytes += generation.bytes().len();
+        kept.bytes += generation.memory();
         kept.generations.push_back(generation.clone());
         let oldest = generation.ended_ns().saturating_sub(self.min_age_ns);
-        while kept.generations.len() > 1 && (kept.bytes > bytes_max || kept.generations[1].began_ns() <= oldest) {
-            let gone = kept.generations.pop_front().expect("there are two");
-            kept.bytes -= gone.bytes().len();
+        while kept.generations.len() > 1 && (kept.generations[1].began_ns() <= oldest || self.is_too_much(&kept, loose))
+        {
+            gone.push(kept.pop());
         }
+        drop(kept);
+    }
+
+    /// Forgets so much of what is oldest that there is room for a block, if there is to be none beside `loose` bytes (R3). By whoever needs
+    /// one; nobody is waited for.
+    pub(crate) fn make_room(&self, loose: usize) {
+        let Some(mut kept) = self.kept.try_lock() else { return };
+        let (mut gone, mut bytes) = (Vec::new(), 0);
+        while bytes < BLOCK_BYTES && self.is_too_much(&kept, loose + bytes) {
+            // R4: nobody else gets at it without the lock.
+            if Arc::strong_count(&kept.generations[0]) > 1 {
+                break;
+            }
+            bytes += kept.generations[0].memory();
+            gone.push(kept.pop());
+        }
+        // What it frees goes to the pool, when nobody is kept from the ring by that.
+        drop(kept);
+    }
+
+    /// Whether the oldest is to go for the sake of memory (R2, R3).
+    fn is_too_much(&self, kept: &Kept, loose: usize) -> bool {
+        let together = self.max_bytes.saturating_add(self.max_bytes / 8);
+        kept.generations.len() > 1
+            && (kept.bytes > self.max_bytes || kept.bytes.saturating_add(loose) > together)
+            && kept.bytes - kept.generations[0].memory() >= self.max_bytes / 4
     }
 
     /// What is kept, oldest first.
@@ -82,8 +122,8 @@ impl Ring {
         out.write_all(&HEADER)?;
         let mut bytes = HEADER.len() as u64;
         for generation in generations {
-            out.write_all(generation.bytes())?;
-            bytes += generation.bytes().len() as u64;
+            generation.write_to(out)?;
+            bytes += generation.bytes() as u64;
         }
         out.flush()?;
         Ok(bytes)
@@ -118,13 +158,36 @@ mod tests {
         assert_eq!(numbers(&ring), [9, 10]);
         fill(&ring, 11..=11, 1000);
         assert_eq!(numbers(&ring), [11], "the last one stays");
-        fill(&ring, 12..=15, 20);
-        ring.take(&Arc::new(Generation::of(16, vec![0; 20])), 272);
-        assert_eq!(numbers(&ring), [14, 15, 16], "there is little room beside what is coming");
-        ring.take(&Arc::new(Generation::of(17, vec![0; 20])), 1 << 20);
-        assert_eq!(numbers(&ring), [15, 16, 17], "a quarter");
+        fill(&ring, 12..=14, 20);
+        assert_eq!(numbers(&ring), [11, 12, 13, 14], "it stays until there is something instead");
+        fill(&ring, 15..=20, 20);
+        assert_eq!(numbers(&ring), (12..=20).collect::<Vec<_>>());
+        let next = |number, loose| ring.take(&Arc::new(Generation::of(number, vec![0; 20])), loose);
+        next(21, 281 - 200);
+        assert_eq!(numbers(&ring), (12..=21).collect::<Vec<_>>(), "it fits just so");
+        next(22, 281 - 160);
+        assert_eq!(numbers(&ring), (15..=22).collect::<Vec<_>>(), "there is little room beside what else there is");
+        next(23, 1 << 20);
+        assert_eq!(numbers(&ring), [20, 21, 22, 23], "a quarter");
         ring.clear();
         assert_eq!((numbers(&ring), ring.bytes()), (vec![], 0));
+    }
+
+    #[test]
+    fn who_needs_a_block_takes_it_from_the_oldest() {
+        let ring = Ring::new(Duration::from_secs(100), 16 * BLOCK_BYTES);
+        fill(&ring, 1..=8, 2 * BLOCK_BYTES);
+        ring.make_room(2 * BLOCK_BYTES);
+        assert_eq!(numbers(&ring), (1..=8).collect::<Vec<_>>(), "there is room");
+        ring.make_room(3 * BLOCK_BYTES);
+        assert_eq!(numbers(&ring), (2..=8).collect::<Vec<_>>(), "one is enough");
+        let held = ring.generations();
+        ring.make_room(1 << 30);
+        assert_eq!(numbers(&ring), (2..=8).collect::<Vec<_>>(), "it would free nothing");
+        drop(held);
+        (0..10).for_each(|_| ring.make_room(1 << 30));
+        assert_eq!(numbers(&ring), [7, 8], "a quarter");
+        assert_eq!(ring.bytes(), 4 * BLOCK_BYTES);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 
 use crate::record::batch::{Batch, Sealed};
+use crate::record::block::{BLOCK_BYTES, Block, POOL};
 use crate::record::generation::{Close, Generation};
 use crate::record::recorder::Ring;
 use crate::record::stream::Stream;
@@ -33,15 +34,20 @@ use crate::wire::ext;
 /// Bytes that may wait for the reader, or for a stream's writer.
 pub const PENDING_BYTES_MAX: usize = 256 << 20;
 
-/// Buffers kept for reuse.
-const POOL_MAX: usize = 64;
+/// Bytes of blocks kept for reuse while there are only streams: as much as comes back at once.
+const POOL_BYTES: usize = 32 << 20;
+/// Flight recorders bound them by this part of their own bytes.
+const POOL_SHARE: usize = 16;
+/// Blocks kept in any case, also when nobody traces.
+const POOL_LEAST: usize = 4;
 
 pub(crate) static SINK: Sink = Sink::new();
 
 pub(crate) struct Sink {
     queue: Mutex<Vec<Message>>,
     arrived: Condvar,
-    pool: Mutex<Vec<Box<[u8]>>>,
+    /// Those of the subscribers that are flight recorders, with their numbers: they make room (R3).
+    rings: Mutex<Vec<(u64, Arc<Ring>)>>,
     pending: AtomicUsize,
     /// [`PENDING_BYTES_MAX`], but for tests.
     pending_max: AtomicUsize,
@@ -81,10 +87,10 @@ pub enum Subscriber {
 }
 
 impl Subscriber {
-    fn take(&self, generation: &Arc<Generation>, coming: usize) {
+    fn take(&self, generation: &Arc<Generation>, loose: usize) {
         match self {
             Subscriber::Stream(s) => s.take(generation),
-            Subscriber::Ring(r) => r.take(generation, coming),
+            Subscriber::Ring(r) => r.take(generation, loose),
         }
     }
 
@@ -127,7 +133,7 @@ impl Sink {
         Sink {
             queue: Mutex::new(Vec::new()),
             arrived: Condvar::new(),
-            pool: Mutex::new(Vec::new()),
+            rings: Mutex::new(Vec::new()),
             pending: AtomicUsize::new(0),
             pending_max: AtomicUsize::new(PENDING_BYTES_MAX),
             lost: Mutex::new(BTreeMap::new()),
@@ -136,32 +142,35 @@ impl Sink {
         }
     }
 
-    pub(crate) fn buffer(&self) -> Box<[u8]> {
-        self.pool.lock().pop().unwrap_or_else(Batch::buffer)
+    /// Room for a batch.
+    pub(crate) fn buffer(&self) -> Block {
+        POOL.reuse().unwrap_or_else(|| self.buffer_slow())
     }
 
-    pub(crate) fn give_back(&self, buf: Box<[u8]>) {
-        let mut pool = self.pool.lock();
-        if pool.len() < POOL_MAX {
-            pool.push(buf);
+    #[cold]
+    fn buffer_slow(&self) -> Block {
+        // R3. Nobody is waited for: whoever else is at it makes room, too.
+        if let Some(rings) = self.rings.try_lock() {
+            rings.iter().for_each(|(_, ring)| ring.make_room(POOL.loose() + BLOCK_BYTES));
         }
+        POOL.reuse().unwrap_or_else(|| POOL.map())
+    }
+
+    /// The flight recorders are others now.
+    fn keep_blocks(&self, last: bool) {
+        let least = self.rings.lock().iter().map(|(_, ring)| ring.max_bytes() / POOL_SHARE).min();
+        let bytes = if last { 0 } else { least.unwrap_or(POOL_BYTES).min(POOL_BYTES) };
+        POOL.keep((bytes / BLOCK_BYTES).max(POOL_LEAST));
     }
 
     pub(crate) fn push(&self, batch: Batch) {
-        let (sealed, spare) = batch.seal();
-        if let Some(buf) = spare {
-            self.give_back(buf);
-        }
+        let sealed = batch.seal();
         let n = sealed.as_bytes().len();
         self.fresh_bytes.fetch_add(n as u64, Ordering::Relaxed);
-        if !self.reserve(n, sealed.r#gen) {
-            if let Some(buf) = sealed.into_buffer() {
-                self.give_back(buf);
-            }
-            return;
+        if self.reserve(n, sealed.r#gen) {
+            // No notification: the reader has nothing to do before the generation ends.
+            self.queue.lock().push(Message::Batch(sealed));
         }
-        self.queue.lock().push(Message::Batch(sealed));
-        // No notification: the reader has nothing to do before the generation ends.
     }
 
     pub(crate) fn push_ext(&self, r#gen: u64, records: ext::Writer) {
@@ -180,18 +189,9 @@ impl Sink {
         false
     }
 
-    /// A batch is used up.
-    pub(crate) fn release(&self, batch: Sealed) {
-        self.pending.fetch_sub(batch.as_bytes().len(), Ordering::Relaxed);
-        if let Some(buf) = batch.into_buffer() {
-            self.give_back(buf);
-        }
-    }
-
-    /// Records are used up.
-    pub(crate) fn release_records(&self, records: &[ext::Writer]) {
-        let bytes = records.iter().map(ext::Writer::len).sum();
-        self.pending.fetch_sub(bytes, Ordering::Relaxed);
+    /// Bytes that waited are used up.
+    fn release(&self, n: usize) {
+        self.pending.fetch_sub(n, Ordering::Relaxed);
     }
 
     pub(crate) fn close(&self, close: Close) {
@@ -237,9 +237,8 @@ impl Reader {
     /// A generation is put together, or else its `size` is lost: debug information can be anything; should reading it panic, this
     /// generation is lost, and not the thread.
     fn assemble(&self, close: &Close, messages: Vec<Message>, size: usize) -> Result<Arc<Generation>, u64> {
-        // What waits: the names come first, and are all that can panic; what is behind them is taken off as it is used up.
         let waits: usize = messages.iter().map(Message::len).sum();
-        catch_unwind(AssertUnwindSafe(|| {
+        let whole = catch_unwind(AssertUnwindSafe(|| {
             if unwind::modules_stale() {
                 // A walk met code of an object that was loaded since.
                 unwind::refresh_modules();
@@ -248,16 +247,17 @@ impl Reader {
         }))
         .map_err(|payload| {
             forget(payload);
-            self.sink.pending.fetch_sub(waits, Ordering::Relaxed);
             size as u64
-        })
+        });
+        self.sink.release(waits);
+        whole
     }
 
     fn run(mut self) {
         loop {
             let mut close = self.next_close();
             self.end_generation(&close);
-            self.subscribers.retain(|(_, number, _)| !close.detach.contains(number));
+            self.detach(&close);
             for f in close.then.drain(..) {
                 // It wakes somebody.
                 if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
@@ -267,6 +267,22 @@ impl Reader {
             if close.last {
                 return;
             }
+        }
+    }
+
+    fn attach(&mut self, subscriber: Subscriber, number: u64, first: u64) {
+        if let Subscriber::Ring(ring) = &subscriber {
+            self.sink.rings.lock().push((number, ring.clone()));
+        }
+        self.subscribers.push((subscriber, number, first));
+        self.sink.keep_blocks(false);
+    }
+
+    fn detach(&mut self, close: &Close) {
+        self.sink.rings.lock().retain(|(number, _)| !close.detach.contains(number));
+        self.subscribers.retain(|(_, number, _)| !close.detach.contains(number));
+        if !close.detach.is_empty() || close.last {
+            self.sink.keep_blocks(close.last);
         }
     }
 
@@ -294,7 +310,7 @@ impl Reader {
                 Message::Batch(ref b) if b.r#gen == r#gen => mine.push(m),
                 Message::Ext(g, _) if g == r#gen => mine.push(m),
                 // K4
-                Message::Attach(subscriber, number, first) => self.subscribers.push((subscriber, number, first)),
+                Message::Attach(subscriber, number, first) => self.attach(subscriber, number, first),
                 other => self.waiting.push(other),
             }
         }
@@ -302,13 +318,8 @@ impl Reader {
         let lost = self.sink.lost.lock().remove(&r#gen);
         let whole = match lost {
             Some(lost) => {
-                for m in mine {
-                    match m {
-                        Message::Batch(b) => self.sink.release(b),
-                        Message::Ext(_, e) => self.sink.release_records(&[e]),
-                        Message::Close(_) | Message::Attach(..) => {}
-                    }
-                }
+                drop(mine);
+                self.sink.release(size);
                 Err(lost + size as u64)
             }
             None if self.lost != 0 => {
@@ -331,11 +342,7 @@ impl Reader {
         for (subscriber, _, first) in &self.subscribers {
             if *first <= r#gen {
                 match &whole {
-                    // What waits, and the next one when it is put together.
-                    Ok(generation) => {
-                        let coming = self.sink.pending.load(Ordering::Relaxed) + 2 * generation.bytes().len();
-                        subscriber.take(generation, coming);
-                    }
+                    Ok(generation) => subscriber.take(generation, POOL.loose()),
                     Err(bytes) => subscriber.lose(*bytes),
                 }
             }

@@ -67,7 +67,7 @@ impl Stream {
     /// A generation has ended (W1).
     pub(crate) fn take(&self, generation: &Arc<Generation>) {
         let mut queue = self.0.queue.lock();
-        let n = generation.bytes().len();
+        let n = generation.bytes();
         match queue.lost {
             Some(lost) => queue.lost = Some(lost + n as u64),
             None if queue.failed => {}
@@ -135,7 +135,7 @@ impl Writing {
                 self.failed = Some(e);
             }
             let mut queue = shared.queue.lock();
-            queue.pending -= generation.bytes().len();
+            queue.pending -= generation.bytes();
             if self.failed.is_some() {
                 // W2: what waits is not wanted any more.
                 queue.failed = true;
@@ -156,9 +156,9 @@ impl Writing {
             self.out.call(|out| out.write_all(&HEADER))?;
             self.stats.bytes += HEADER.len() as u64;
         }
-        self.out.call(|out| out.write_all(generation.bytes()))?;
+        self.out.call(|out| generation.write_to(out))?;
         self.out.call(|out| out.flush())?;
-        self.stats.bytes += generation.bytes().len() as u64;
+        self.stats.bytes += generation.bytes() as u64;
         self.stats.generations += 1;
         self.stats.entries_lost += generation.entries_lost();
         Ok(())
