@@ -1,78 +1,26 @@
 //! The frontier: the next event of each M, the earliest first.
 //!
-//! Every M's batches are a stream that is in order by itself. [`Decoder`] decodes one stream, some events at a time, and so much ahead of
-//! [`Cursor`], which stands at one of them; in a large generation another thread does that ([`Ahead`]). [`Frontier`] is a binary
+//! Every M's batches are a stream that is in order by itself. [`Cursor`] decodes one stream; [`Frontier`] is a binary
 //! heap of cursors by the time of their next event. The heap is moved as Go's reader moves its own, so that among equal
 //! times the same M comes first: the order of attempts is part of the verdict (an M exists for others once it was
 //! tried).
 
-use std::sync::Arc;
-
-use super::ahead::{Ahead, Job};
 use super::error::{Broken, Resource};
 use super::event::Raw;
-use super::generation::{EventBatch, MBatches};
+use super::generation::{EventBatch, Generation, MBatches};
 use super::rule::Rule;
 use super::source::PAD;
-use super::tables::{Tables, to_ns};
+use super::tables::to_ns;
 use crate::wire::spec::TIMED_ARGS;
 use crate::wire::{Ev, MAX_TIMED_ARGS, varint};
 
-/// The streams of a generation's Ms: what [`Decoder`]s need, in one piece, so that another thread can have it, too.
-#[derive(Debug, Default)]
-pub(crate) struct Streams {
-    /// The bytes of the generation; others may follow.
-    pub bytes: Vec<u8>,
-    pub batches: Vec<EventBatch>,
-    pub tables: Arc<Tables>,
-    /// Where `bytes` begins in the file.
-    pub offset: u64,
-}
-
-/// Events of an M that are decoded.
-#[derive(Debug, Default)]
-pub(super) struct Chunk {
-    /// The first `end` of these are.
-    events: Vec<Raw>,
-    end: usize,
-    /// What stands behind them.
-    broken: Option<Broken>,
-}
-
-/// Where the rest of a stream is.
-#[derive(Debug)]
-enum Rest {
-    /// It is decoded when it is needed.
-    Here(Decoder),
-    /// Somebody decodes the next chunk of it.
-    Asked,
-    /// That has come.
-    Come(Box<(Decoder, Chunk)>),
-}
-
 /// A place in the stream of one M.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     pub m: i64,
-    /// The next event is `chunk.events[at]`.
-    chunk: Chunk,
-    at: usize,
-    rest: Rest,
-}
-
-impl Cursor {
     /// The next event.
-    #[inline]
-    pub fn next(&self) -> &Raw {
-        &self.chunk.events[self.at]
-    }
-}
-
-/// What decodes the stream of one M.
-#[derive(Debug)]
-pub(super) struct Decoder {
-    m: i64,
-    /// The batch that the next event is in; the place of that, in the generation.
+    pub next: Raw,
+    /// The batch that it is in; the place after it, in the generation.
     batch: EventBatch,
     pos: u32,
     /// The time of the event before in this batch. 0 is none, also where the time is 0: then the base is taken again,
@@ -80,79 +28,67 @@ pub(super) struct Decoder {
     last_time: i64,
 }
 
-impl Decoder {
-    /// Goes to the next batch if this one is over. `false` at the end of the stream.
-    fn go_on(&mut self, streams: &Streams) -> bool {
+impl Cursor {
+    /// The stream of `batches`, standing at its first event.
+    pub fn open(batches: &MBatches, generation: &Generation, bytes: &[u8]) -> Result<Cursor, Broken> {
+        let batch = generation.batches[batches.first as usize];
+        let next = Raw { kind: Ev::EventBatch, time: 0, args: [0; 4], offset: 0 };
+        let mut cursor = Cursor { m: batches.m, next, batch, pos: batch.start, last_time: 0 };
+        cursor.decode(generation, bytes)?; // No batch in the list is empty.
+        Ok(cursor)
+    }
+
+    /// Decodes the next event. `false` at the end of the stream.
+    #[inline]
+    pub fn advance(&mut self, generation: &Generation, bytes: &[u8]) -> Result<bool, Broken> {
         if self.pos == self.batch.end {
             if self.batch.next == 0 {
-                return false;
+                return Ok(false);
             }
-            self.batch = streams.batches[self.batch.next as usize];
+            self.batch = generation.batches[self.batch.next as usize];
             self.pos = self.batch.start;
             self.last_time = 0;
         }
-        true
+        self.decode(generation, bytes)?;
+        Ok(true)
     }
 
-    /// Decodes the next events, `most` of them or fewer, in place of what was in the chunk. None are left if it is empty.
-    pub fn decode(&mut self, streams: &Streams, most: usize, chunk: &mut Chunk) {
-        (chunk.end, chunk.broken) = (0, None);
-        if !self.go_on(streams) {
-            return;
-        }
-        // D1: no more than what follows can hold, as an event has two bytes at least.
-        let room = ((self.batch.end - self.pos) as usize / 2 + 1).min(most);
-        if chunk.events.len() < room {
-            chunk.events.resize(room, Raw { kind: Ev::EventBatch, time: 0, args: [0; 4], offset: 0 });
-        }
-        while chunk.end < chunk.events.len() && self.go_on(streams) {
-            while let Some(event) = chunk.events.get_mut(chunk.end)
-                && self.pos != self.batch.end
-            {
-                if let Err(broken) = self.decode_one(streams, event) {
-                    chunk.broken = Some(broken);
-                    return;
-                }
-                chunk.end += 1;
-            }
-        }
-    }
-
+    /// Decodes the event at `pos`. `bytes` may go on behind those of the generation.
     #[inline]
-    fn decode_one(&mut self, streams: &Streams, event: &mut Raw) -> Result<(), Broken> {
+    fn decode(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
         if self.last_time == 0 {
-            self.last_time = to_ns(self.batch.time, streams.tables.ns_per_unit);
+            self.last_time = to_ns(self.batch.time, generation.tables.ns_per_unit);
         }
-        let window = streams.bytes.get(self.pos as usize..).and_then(|rest| rest.first_chunk::<PAD>());
+        let window = bytes.get(self.pos as usize..).and_then(|rest| rest.first_chunk::<PAD>());
         // In place: to copy what has just been written in smaller pieces makes the processor wait.
-        let Some((kind, delta, len)) = window.and_then(|window| decode_near(window, &mut event.args)) else {
-            return self.decode_far(streams, event);
+        let Some((kind, delta, len)) = window.and_then(|window| decode_near(window, &mut self.next.args)) else {
+            return self.decode_far(generation, bytes);
         };
         let end = self.pos + len as u32;
         if end > self.batch.end {
-            return self.decode_far(streams, event);
+            return self.decode_far(generation, bytes);
         }
-        self.set(event, kind, delta, streams);
+        self.set(kind, delta, generation);
         self.pos = end;
         Ok(())
     }
 
     /// All of the next event but its arguments.
     #[inline]
-    fn set(&mut self, event: &mut Raw, kind: Ev, delta: u64, streams: &Streams) {
-        self.last_time = streams.tables.ns(delta).wrapping_add(self.last_time);
-        event.kind = kind;
-        event.time = self.last_time;
-        event.offset = streams.offset + u64::from(self.pos);
+    fn set(&mut self, kind: Ev, delta: u64, generation: &Generation) {
+        self.last_time = generation.tables.ns(delta).wrapping_add(self.last_time);
+        self.next.kind = kind;
+        self.next.time = self.last_time;
+        self.next.offset = generation.info.offset + u64::from(self.pos);
     }
 
     /// The same for whatever may stand there.
     #[cold]
-    fn decode_far(&mut self, streams: &Streams, event: &mut Raw) -> Result<(), Broken> {
-        let batch = &streams.bytes[..self.batch.end as usize];
+    fn decode_far(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
+        let batch = &bytes[..self.batch.end as usize];
         let mut pos = self.pos as usize;
         let number = batch[pos];
-        let offset = streams.offset + u64::from(self.pos);
+        let offset = generation.info.offset + u64::from(self.pos);
         let count = usize::from(TIMED_ARGS[usize::from(number)]);
         let Some(kind) = Ev::from_u8(number).filter(|_| count != 0) else {
             return Err(self.undecodable(number, offset));
@@ -161,11 +97,11 @@ impl Decoder {
         let m = self.m;
         let cut = || Broken::new(Rule::EventArgs, Resource::M(m), offset).event(kind);
         let delta = varint::read(batch, &mut pos).ok_or_else(cut)?;
-        event.args = [0; 4];
-        for arg in &mut event.args[..count - 1] {
+        self.next.args = [0; 4];
+        for arg in &mut self.next.args[..count - 1] {
             *arg = varint::read(batch, &mut pos).ok_or_else(cut)?;
         }
-        self.set(event, kind, delta, streams);
+        self.set(kind, delta, generation);
         self.pos = pos as u32;
         Ok(())
     }
@@ -224,118 +160,23 @@ struct Node {
     cursor: u32,
 }
 
-/// So many events of an M are decoded at a time: as one loop that costs less, and they stay near.
-const CHUNK: usize = 64;
-
-/// The same by another thread, for all Ms together: it is to be woken seldom, and what it brings is to stay in the cache.
-const CHUNKS_AHEAD: usize = 16 << 10;
-const CHUNK_AHEAD: usize = 4 << 10;
-
-/// A generation with less than so many bytes is not worth another thread.
-const AHEAD_BYTES: usize = 1 << 20;
-
 /// The cursors of a generation that are not at their end.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     cursors: Vec<Cursor>,
     heap: Vec<Node>,
-    streams: Arc<Streams>,
-    /// Who decodes ahead, for this generation.
-    ahead: Option<Ahead>,
-    /// The same when it is not for this one.
-    resting: Option<Ahead>,
-    /// How many events of an M are decoded at a time.
-    most: usize,
 }
 
 impl Frontier {
-    /// Begins with these streams, each at its first event. What was before must be closed.
-    pub fn open(&mut self, ms: &[MBatches], streams: Streams) -> Result<(), Broken> {
-        if streams.bytes.len() >= AHEAD_BYTES {
-            self.ahead = self.resting.take().or_else(Ahead::start);
-        }
-        self.most = match self.ahead {
-            Some(_) => (CHUNKS_AHEAD / ms.len().max(1)).clamp(CHUNK, CHUNK_AHEAD),
-            None => CHUNK,
-        };
-        self.streams = Arc::new(streams);
-        for batches in ms {
-            let batch = self.streams.batches[batches.first as usize];
-            let mut decoder = Decoder { m: batches.m, batch, pos: batch.start, last_time: 0 };
-            let mut chunk = Chunk::default();
-            // The first ones are needed at once.
-            decoder.decode(&self.streams, CHUNK, &mut chunk);
-            if chunk.end == 0 {
-                // No batch in the list is empty.
-                chunk.broken.map_or(Ok(()), Err)?;
-                continue;
-            }
-            self.push(Cursor { m: batches.m, chunk, at: 0, rest: Rest::Here(decoder) });
-            self.ask(self.cursors.len() - 1, Chunk::default());
-        }
-        Ok(())
-    }
-
-    /// Ends this generation, and gives back what [`Frontier::open`] got.
-    pub fn close(&mut self) -> Streams {
-        self.heap.clear();
-        if let Some(mut ahead) = self.ahead.take() {
-            ahead.drain();
-            self.resting = Some(ahead);
-        }
+    pub fn clear(&mut self) {
         self.cursors.clear();
-        // Nobody else has it any more: who decodes lets go of it before it answers.
-        Arc::try_unwrap(std::mem::take(&mut self.streams)).unwrap_or_default()
+        self.heap.clear();
     }
 
-    fn push(&mut self, cursor: Cursor) {
-        self.heap.push(Node { time: cursor.next().time, cursor: self.cursors.len() as u32 });
+    pub fn push(&mut self, cursor: Cursor) {
+        self.heap.push(Node { time: cursor.next.time, cursor: self.cursors.len() as u32 });
         self.cursors.push(cursor);
         self.sift_up(self.heap.len() - 1);
-    }
-
-    /// Lets somebody decode the next chunk of a cursor, if there is somebody, into an old one.
-    fn ask(&mut self, cursor: usize, chunk: Chunk) {
-        if let Some(ahead) = &mut self.ahead
-            && let rest = &mut self.cursors[cursor].rest
-            && matches!(rest, Rest::Here(_))
-            && let Rest::Here(decoder) = std::mem::replace(rest, Rest::Asked)
-        {
-            ahead.ask(Job { cursor, decoder, chunk, most: self.most }, &self.streams);
-        }
-    }
-
-    /// Brings the next chunk of a cursor. `false` at the end of the stream.
-    #[cold]
-    #[inline(never)]
-    fn refill(&mut self, cursor: usize) -> Result<bool, Broken> {
-        if let Some(broken) = self.cursors[cursor].chunk.broken.take() {
-            return Err(broken);
-        }
-        while let (Rest::Asked, Some(ahead)) = (&self.cursors[cursor].rest, &mut self.ahead) {
-            let done = ahead.wait();
-            self.cursors[done.cursor].rest = Rest::Come(Box::new((done.decoder, done.chunk)));
-        }
-        let here = &mut self.cursors[cursor];
-        here.at = 0;
-        match &mut here.rest {
-            Rest::Here(decoder) => decoder.decode(&self.streams, self.most, &mut here.chunk),
-            rest => {
-                if let Rest::Come(come) = std::mem::replace(rest, Rest::Asked) {
-                    let (decoder, chunk) = *come;
-                    *rest = Rest::Here(decoder);
-                    let old = std::mem::replace(&mut here.chunk, chunk);
-                    if here.chunk.end != 0 && here.chunk.broken.is_none() {
-                        self.ask(cursor, old);
-                    }
-                }
-            }
-        }
-        let chunk = &mut self.cursors[cursor].chunk;
-        match chunk.broken.take_if(|_| chunk.end == 0) {
-            Some(broken) => Err(broken),
-            None => Ok(chunk.end != 0),
-        }
     }
 
     pub fn len(&self) -> usize {
@@ -356,17 +197,16 @@ impl Frontier {
 
     /// Moves the cursor at place `i` to its next event, and the heap with it.
     #[inline]
-    pub fn advance(&mut self, i: usize) -> Result<(), Broken> {
-        let c = self.heap[i].cursor as usize;
-        let cursor = &mut self.cursors[c];
-        cursor.at += 1;
-        if cursor.at >= cursor.chunk.end && !self.refill(c)? {
+    pub fn advance(&mut self, i: usize, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
+        let node = &mut self.heap[i];
+        let cursor = &mut self.cursors[node.cursor as usize];
+        if cursor.advance(generation, bytes)? {
+            node.time = cursor.next.time;
+            if self.sift_up(i) == i {
+                self.sift_down(i);
+            }
+        } else {
             self.remove(i);
-            return Ok(());
-        }
-        self.heap[i].time = self.cursors[c].next().time;
-        if self.sift_up(i) == i {
-            self.sift_down(i);
         }
         Ok(())
     }
@@ -425,10 +265,9 @@ mod tests {
     fn frontier(times: &[i64]) -> Frontier {
         let mut frontier = Frontier::default();
         for (i, &time) in times.iter().enumerate() {
-            let (m, batch) = (i as i64, EventBatch { time: 0, start: 0, end: 0, next: 0 });
-            let events = vec![Raw { kind: Ev::GoStop, time, args: [0; 4], offset: 0 }];
-            let rest = Rest::Here(Decoder { m, batch, pos: 0, last_time: 0 });
-            frontier.push(Cursor { m, chunk: Chunk { events, end: 1, broken: None }, at: 0, rest });
+            let batch = EventBatch { time: 0, start: 0, end: 0, next: 0 };
+            let next = Raw { kind: Ev::GoStop, time, args: [0; 4], offset: 0 };
+            frontier.push(Cursor { m: i as i64, next, batch, pos: 0, last_time: 0 });
         }
         frontier
     }

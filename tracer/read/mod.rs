@@ -29,7 +29,6 @@
 //!     can.
 #![forbid(unsafe_code)]
 
-mod ahead;
 pub mod alloc_free;
 mod batch;
 mod error;

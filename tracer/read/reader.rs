@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::error::{Broken, Error, Resource};
 use super::event::{Event, NONE, Prior};
-use super::frontier::{Frontier, Streams};
+use super::frontier::{Cursor, Frontier};
 use super::generation::{self, Generation, Info, Outcome, Reached, Sample};
 use super::order::{Attempt, Order, Step};
 use super::resync;
@@ -45,8 +45,6 @@ pub struct Reader<R> {
     /// The next generation has to be whole by itself before an event of it is told.
     on_trial: bool,
     frontier: Frontier,
-    /// The frontier has the bytes of the generation at hand.
-    is_open: bool,
     next_sample: usize,
     /// Its time; the last there is if there is none.
     sample_time: i64,
@@ -97,7 +95,6 @@ impl<R: Read> Reader<R> {
             again: false,
             on_trial: false,
             frontier: Frontier::default(),
-            is_open: false,
             next_sample: 0,
             sample_time: i64::MAX,
             order: Order::new(),
@@ -148,7 +145,7 @@ impl<R: Read> Reader<R> {
 
     /// How many bytes the source has given.
     pub(super) fn bytes_read(&self) -> u64 {
-        self.source.base() + self.source.len() as u64
+        self.source.base() + self.source.bytes().len() as u64
     }
 
     /// After an error: goes on with the next generation that seems to begin behind what is broken, as if the trace began
@@ -157,7 +154,6 @@ impl<R: Read> Reader<R> {
     /// That may be the very generation that broke, if it is whole by itself and only does not follow from those before.
     /// `last` is the number of the last generation that was whole.
     pub(super) fn resume(&mut self, last: u64) -> Result<(Range<u64>, bool), Error> {
-        self.close_frontier();
         let carried = self.taken > 0 && self.order.first_generation() != self.generation.info.number;
         self.order = self.order.anew();
         if carried && self.generation.info.number > last && self.try_alone().is_ok() {
@@ -170,10 +166,10 @@ impl<R: Read> Reader<R> {
             taken => (taken, self.generation.info.number),
         };
         let from = self.source.base() + pos as u64;
-        self.close_frontier();
         self.source.consume(pos);
         let found = resync::find(&mut self.source, self.version, last, damaged)?;
         self.order = self.order.anew();
+        self.frontier.clear();
         self.generation.samples.clear();
         self.set_next_sample(0);
         (self.ahead, self.ahead_synced) = (None, false);
@@ -261,11 +257,11 @@ impl<R: Read> Reader<R> {
         let cursor = self.frontier.at(place);
         let generation = &self.generation;
         let attempt =
-            Attempt { raw: cursor.next(), m: cursor.m, generation: generation.info.number, tables: &generation.tables };
+            Attempt { raw: &cursor.next, m: cursor.m, generation: generation.info.number, tables: &generation.tables };
         match self.order.advance(attempt)? {
             Step::NotYet => Ok(false),
             Step::Done => {
-                self.frontier.advance(place)?;
+                self.frontier.advance(place, generation, self.source.padded())?;
                 Ok(true)
             }
         }
@@ -281,12 +277,12 @@ impl<R: Read> Reader<R> {
             }
         }
         let first = self.frontier.at(0);
-        let broken = Broken::new(Rule::Stuck, Resource::M(first.m), first.next().offset).event(first.next().kind);
+        let broken = Broken::new(Rule::Stuck, Resource::M(first.m), first.next.offset).event(first.next.kind);
         let mut detail = format!("None of the {} Ms can go on:", self.frontier.len());
         for place in 0..self.frontier.len().min(STUCK_REPORTS) {
             let cursor = self.frontier.at(place);
             let (generation, tables) = (self.generation.info.number, &*self.generation.tables);
-            let attempt = Attempt { raw: cursor.next(), m: cursor.m, generation, tables };
+            let attempt = Attempt { raw: &cursor.next, m: cursor.m, generation, tables };
             detail += "\n    ";
             detail += &self.order.why_not_yet(attempt);
         }
@@ -306,7 +302,6 @@ impl<R: Read> Reader<R> {
             self.ahead_synced = true;
             return self.sync(self.last_time, false);
         }
-        self.close_frontier();
         self.source.consume(std::mem::take(&mut self.taken));
         match generation::load(&mut self.source, self.version, &mut self.reached) {
             Ok(Outcome::Generation(generation, after)) => {
@@ -343,29 +338,17 @@ impl<R: Read> Reader<R> {
     }
 
     fn open_frontier(&mut self) -> Result<(), Broken> {
-        self.close_frontier();
-        self.is_open = true;
-        let streams = Streams {
-            bytes: self.source.lend(),
-            batches: std::mem::take(&mut self.generation.batches),
-            tables: Arc::clone(&self.generation.tables),
-            offset: self.generation.info.offset,
-        };
-        self.frontier.open(&self.generation.ms, streams)
-    }
-
-    /// Takes back what the frontier has got of the generation at hand, if it has.
-    fn close_frontier(&mut self) {
-        if std::mem::take(&mut self.is_open) {
-            let Streams { bytes, batches, .. } = self.frontier.close();
-            self.source.give_back(bytes);
-            self.generation.batches = batches;
+        self.frontier.clear();
+        for m in &self.generation.ms {
+            let cursor = Cursor::open(m, &self.generation, self.source.padded())?;
+            self.frontier.push(cursor);
         }
+        Ok(())
     }
 
     fn sync(&mut self, time: i64, begins: bool) -> Result<bool, Error> {
         self.syncs += 1;
-        let offset = self.source.base() + if self.done { self.source.len() as u64 } else { 0 };
+        let offset = self.source.base() + if self.done { self.source.bytes().len() as u64 } else { 0 };
         let number = if begins { self.generation.info.number } else { 0 };
         let args = [self.syncs, u64::from(begins), number, 0];
         let prior = Prior::Implied;

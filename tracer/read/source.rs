@@ -37,18 +37,10 @@ impl<R: Read> Source<R> {
         &self.buf[..self.filled]
     }
 
-    /// How many bytes are in memory, or lent.
-    pub fn len(&self) -> usize {
-        self.filled
-    }
-
-    /// Lends what is in memory, with its padding, until [`Source::give_back`]. Meanwhile there is nothing to be looked at.
-    pub fn lend(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.buf)
-    }
-
-    pub fn give_back(&mut self, buf: Vec<u8>) {
-        self.buf = buf;
+    /// The same and [`PAD`] bytes of no meaning.
+    #[inline]
+    pub fn padded(&self) -> &[u8] {
+        &self.buf
     }
 
     /// Where the first of [`Source::bytes`] stands in the file.
