@@ -3,9 +3,10 @@
 //! - N1: `count` is what keeps an object besides traced edges (H8): handles, and counted edges. Whoever raises it has a handle, or an edge
 //!   in a window (H6), or a weak handle in one.
 //! - N2: flags are set by somebody with a handle, or when the object is dead by whoever sweeps it.
-//! - N3: whoever has the only count of an object to which neither a traced edge nor a weak handle has ever led is alone with it: nobody else has a
-//!   way to the header, but markers, who only read it. So it may change both words by plain stores. It looks at the count first: a flag that another
-//!   handle has set is there when that handle is gone.
+//! - N3: whoever has the only count of an object that is not *linked* and has no weak handles is alone with it: nobody else has a way to the
+//!   header, but markers, who only read it. So it may change both words by plain stores. An object is linked from the first time on that a
+//!   traced edge is about to lead to it, or that it is taken out of a counted edge that others can read: one of them may have read the
+//!   edge and not yet raised the count (H6). The count is looked at first: what another handle has set is there when that handle is gone.
 
 use crate::prim::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +18,7 @@ pub(crate) const DROPPED: u32 = 2;
 pub(crate) const FINALIZER: u32 = 4;
 /// There are weak handles, or were.
 pub(crate) const WEAK: u32 = 8;
-/// A traced edge leads to it, or has.
+/// There may be others on their way to it (N3).
 const LINKED: u32 = 16;
 
 /// The bits of flags; those above are for the object's type.
@@ -80,7 +81,7 @@ impl Counts {
         self.count.fetch_sub(1, Ordering::Release);
     }
 
-    /// A traced edge is about to lead here, stored by somebody who has a handle.
+    /// A traced edge is about to lead here, or a counted one was overwritten (N3): by somebody who has a count.
     #[inline]
     pub(crate) fn link(&self) {
         if !self.has(LINKED) {
@@ -95,7 +96,8 @@ impl Counts {
         if self.count.load(Ordering::Acquire) == 1 {
             let word = self.word.load(Ordering::Relaxed);
             if word & (LINKED | WEAK) == 0 {
-                self.word.store(word | LINKED, Ordering::Relaxed);
+                // ORDER: Release; pairs with the Acquire in payload(), as publish() does, whose store this one hides.
+                self.word.store(word | LINKED, Ordering::Release);
                 // ORDER: Release; as in release().
                 return self.count.store(0, Ordering::Release);
             }
@@ -110,6 +112,13 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
     use loom::thread;
+
+    fn counts() -> Counts {
+        let counts = Counts { count: AtomicU32::new(0), word: AtomicU32::new(0) };
+        counts.prepare();
+        counts.publish(64);
+        counts
+    }
 
     /// What the other one does, who has a handle, too.
     #[derive(Clone, Copy, PartialEq)]
@@ -126,9 +135,7 @@ mod loom_tests {
     fn loom_gc_counts_of_an_edge_that_becomes_traced() {
         for other in [Other::Drops, Other::Weakens, Other::Links] {
             loom::model(move || {
-                let counts = Arc::new(Counts { count: AtomicU32::new(0), word: AtomicU32::new(0) });
-                counts.prepare();
-                counts.publish(64);
+                let counts = Arc::new(counts());
                 assert_eq!(counts.retain(), 1);
                 let theirs = Arc::clone(&counts);
                 let thread = thread::spawn(move || {
@@ -149,5 +156,43 @@ mod loom_tests {
                 assert_eq!(counts.has(WEAK), other == Other::Weakens);
             });
         }
+    }
+
+    /// One takes the object out of a counted edge and puts it into one that becomes traced, while another reads the first: `Edge::get`,
+    /// beside `Edge::replace` and `Gc::new`. The windows of both keep the object; a handle that was read counts.
+    fn read_and_taken(link: bool) {
+        loom::model(move || {
+            let shared = Arc::new((counts(), AtomicU32::new(1)));
+            let theirs = Arc::clone(&shared);
+            let thread = thread::spawn(move || {
+                let (counts, edge) = &*theirs;
+                let read = edge.load(Ordering::Acquire) != 0;
+                if read {
+                    counts.count.fetch_add(1, Ordering::SeqCst); // bits::raise
+                }
+                u32::from(read)
+            });
+            let (counts, edge) = &*shared;
+            assert_eq!(edge.swap(0, Ordering::AcqRel), 1);
+            counts.count.fetch_add(1, Ordering::SeqCst); // bits::raise
+            if link {
+                counts.link();
+            }
+            counts.release();
+            counts.release_linked();
+            let handles = thread.join().expect("does not panic");
+            assert_eq!(counts.count.load(Ordering::Relaxed), handles);
+        });
+    }
+
+    #[test]
+    fn loom_gc_counts_of_what_was_taken_out() {
+        read_and_taken(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "left == right")]
+    fn loom_gc_counts_need_the_link_of_what_was_taken_out() {
+        read_and_taken(false);
     }
 }

@@ -9,9 +9,12 @@
 //! - C2: a pause holds work that depends on the number of Ps, not on the heap's size: caches are flushed, cursors are set.
 //! - C4: nobody who allocates is ahead of the collector by more than a part of the goal: beyond it they wait, before marking until it begins, and
 //!   in it (when there is nothing to help with) until it ends. Neither the coordinator nor who holds WORLD waits for somebody who allocates.
+//! - C5: a stop may find that mutators have shaded something that nobody knew of (M4), and then marking goes on. Such stops come further and
+//!   further apart: a mutator that walks through unmarked objects could make many.
 //! - C3: `collect` asks for the cycle after the present one, whose marking began before the caller's garbage was made.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tracer::clock::mono_ns;
 use tracer::record::{Fixed, Writer};
@@ -140,11 +143,21 @@ fn cycle() {
     WAIT_FOR_BEGIN.wake_all(Turn::Last);
     mark::begin_finalizers();
     worker::call();
-    while !end() {
+    let mut failed = 0;
+    loop {
+        match end() {
+            End::Over => break,
+            End::NotYet => {}
+            End::Stopped => failed += 1,
+        }
         if mark::left() != 0 {
             worker::call();
         }
         COORDINATOR.wait(Fixed::System);
+        if failed != 0 {
+            // C5
+            crate::time::sleep(Duration::from_micros(100) * failed.min(10));
+        }
     }
     mark::ended();
     SWEEPER.ring();
@@ -175,10 +188,18 @@ fn begin() {
     );
 }
 
+/// What became of an attempt to end marking.
+enum End {
+    Over,
+    NotYet,
+    /// Nor now, as the stopped world has shown.
+    Stopped,
+}
+
 /// Ends marking if it is over.
-fn end() -> bool {
+fn end() -> End {
     if !mark::is_quiet() {
-        return false;
+        return End::NotYet;
     }
     let _world = WORLD.lock();
     stopped(
@@ -187,7 +208,7 @@ fn end() -> bool {
         |m| {
             // H10
             if heap::flush_shades() || !mark::is_quiet() {
-                return false;
+                return End::Stopped;
             }
             heap::flush(Phase::now(), false);
             Phase::advance();
@@ -199,7 +220,7 @@ fn end() -> bool {
                 events::heap_goal(&mut w, m, pace::goal());
                 events::gc_end(&mut w, m, SEQ.fetch_add(1, Ordering::Relaxed));
             }
-            true
+            End::Over
         },
     )
 }

@@ -146,14 +146,17 @@ impl<T> Edge<T> {
         word
     }
 
-    /// A word that was taken out. In the window in which it was.
+    /// A word that was taken out by `&self`. In the window in which it was.
     #[inline]
     fn forget(&self, word: *mut u8) {
         if let Some(object) = target(word)
             && !is_traced(word)
         {
             // SAFETY: a counted edge has kept it.
-            unsafe { object.header() }.release();
+            let header = unsafe { object.header() };
+            // N3: somebody may have read the word and be about to raise the count.
+            header.link();
+            header.release();
         }
     }
 }
@@ -174,7 +177,12 @@ impl<T> Drop for Edge<T> {
     #[inline]
     fn drop(&mut self) {
         let word = *self.word.get_mut();
-        self.forget(word);
+        if let Some(object) = target(word)
+            && !is_traced(word)
+        {
+            // SAFETY: a counted edge has kept it.
+            unsafe { object.header() }.release();
+        }
     }
 }
 

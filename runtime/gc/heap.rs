@@ -155,6 +155,19 @@ pub(super) fn flush(phase: Phase, list: bool) {
     }
 }
 
+/// Lets all caches hold what they have claimed (O2), in a stopped world without threads; tells what that is: slots of a word of a block that are
+/// no objects. Their bits are left alone: markers look at them, also now.
+pub(super) fn hold(mut unused: impl FnMut(usize, usize, usize)) {
+    each_cache(|cache| {
+        for (claim, held) in cache.claims.iter_mut().zip(&mut cache.held) {
+            *held |= std::mem::take(&mut claim.mask);
+            if *held != 0 {
+                unused(claim.block as usize, claim.word as usize, *held);
+            }
+        }
+    });
+}
+
 /// Publishes what is shaded, in a stopped world without threads. Answers whether there was anything to be traced.
 pub(super) fn flush_shades() -> bool {
     let mut any = false;

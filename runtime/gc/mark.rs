@@ -26,7 +26,7 @@ use crate::sync::waiter::WaitList;
 
 /// Objects that travel together.
 const CHUNK: usize = 256;
-/// The same when nobody has anything to do.
+/// The same when nothing queues. When nobody has anything to do, even one travels.
 const CHUNK_MIN: usize = 16;
 /// What looking for roots in a block counts for, in bytes of marking.
 const ROOTS_COST: usize = 512;
@@ -183,7 +183,7 @@ fn shade_slow(window: &Window, phase: Phase, object: Object) {
         if block.has_edges() {
             shades.objects.push(object);
             let n = shades.objects.len();
-            if n >= CHUNK || n >= CHUNK_MIN && QUIET.left() == 0 {
+            if n >= CHUNK || n >= CHUNK_MIN && QUIET.left() == 0 || QUIET.is_quiet() {
                 shades.publish();
             }
         }

@@ -69,14 +69,15 @@ pub(crate) fn begin(m: &'static M) {
     ON.store(true, Ordering::Relaxed);
     let phase = Phase::now();
     // What is claimed and not used is no object.
-    heap::flush(phase, true);
+    let mut unused = HashMap::new();
+    heap::hold(|b, word, slots| _ = unused.insert((b, word), slots));
     let guard = m.slot.acquire();
     let Some(mut w) = guard.writer() else { return };
     for b in 0..ARENA.len() {
         let block = ARENA.block(b);
         if block.kind().is_some() {
             span(&mut w, Ev::Span, b, block);
-            exists(&mut w, phase, b, block);
+            exists(&mut w, phase, b, block, &unused);
         }
     }
 }
@@ -86,12 +87,13 @@ pub(crate) fn end() {
     ON.store(false, Ordering::Relaxed);
 }
 
-fn exists(w: &mut Writer<'_>, phase: Phase, b: usize, block: &Block) {
+fn exists(w: &mut Writer<'_>, phase: Phase, b: usize, block: &Block, unused: &HashMap<(usize, usize), usize>) {
     // Before it is swept, what is dead is there, too.
     let is_swept = block.swept_in() == phase.swept();
     let taken = &block.bits[if is_swept { phase.taken() } else { phase.marks() ^ 1 }];
     for word in 0..block.words() {
-        for i in ones(taken.word(word)) {
+        let unused = unused.get(&(b, word)).copied().unwrap_or(0);
+        for i in ones(taken.word(word) & !unused) {
             let object = ARENA.object(b, word * WORD + i, block.slot_bytes());
             // SAFETY: its slot is taken, and in a stopped world without threads it stays so.
             let kind = unsafe { object.header() }.kind();
