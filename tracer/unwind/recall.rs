@@ -15,7 +15,7 @@
 //!   stack only: who knows what it would have done with an address in another. Stacks differ by whole lines of the cache, so that no
 //!   alignment differs.
 //! - M6: where a walk is remembered depends on how it begins. Where two that begin alike drove each other out, say the same wait called from
-//!   two places, it depends on a word in which they differed, too.
+//!   two places, it depends on a word in which they differed, too; and where that happens again, on another one.
 //! - M3: what came of it is a number that is good for one generation; it is not given in another.
 //! - M4: nothing here allocates but [`Recall::new`] (U4).
 
@@ -211,16 +211,24 @@ pub struct Recall {
     trail: Trail,
 }
 
-/// Of walks that begin so, at how many bytes from the stack pointer the word is that tells them apart (M6).
+/// Of walks that begin so, at how many bytes from the stack pointer the words are that tell them apart (M6); twice the same if it is one.
 #[derive(Clone, Copy)]
 struct Split {
     pc: usize,
     height: usize,
-    at: usize,
+    at: [usize; 2],
 }
 
 /// Nothing begins so.
-const NO_SPLIT: Split = Split { pc: 0, height: 0, at: 0 };
+const NO_SPLIT: Split = Split { pc: 0, height: 0, at: [0; 2] };
+
+impl Split {
+    /// The words as one, for [`Recall::place`].
+    #[inline]
+    fn mixed(words: [usize; 2]) -> usize {
+        words[0] ^ words[1].rotate_left(13)
+    }
+}
 
 /// The list of modules by which stacks are walked now.
 fn modules_now() -> usize {
@@ -263,10 +271,10 @@ impl Recall {
         if (split.pc, split.height) != (regs.pc, height) || !regs.sp.is_multiple_of(WORD) {
             return None;
         }
-        // SAFETY: a walk that began so, in a range of the same height, read a whole word there; the memory is readable by the
+        // SAFETY: a walk that began so, in a range of the same height, read a whole word at each; the memory is readable by the
         // caller's promise.
-        let word = unsafe { stack::reread(regs.sp + split.at) };
-        let walk = &self.walks[Recall::place(regs.pc, height, word)];
+        let words = split.at.map(|at| unsafe { stack::reread(regs.sp + at) });
+        let walk = &self.walks[Recall::place(regs.pc, height, Split::mixed(words))];
         // SAFETY: passed on to the caller.
         unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
     }
@@ -304,20 +312,21 @@ impl Recall {
         let split = &mut self.splits[Recall::place(pc, height, 0)];
         let is_split = (split.pc, split.height) == (pc, height);
         let mut place = Recall::place(pc, height, 0);
-        match word_at(split.at) {
-            Some(word) if is_split => place = Recall::place(pc, height, word),
-            // A walk that does not read that word: it is not remembered where it would not be found.
-            None if is_split => return,
-            _ => {}
+        if is_split {
+            // A walk that does not read those words is not remembered where it would not be found.
+            let [Some(first), Some(second)] = split.at.map(word_at) else { return };
+            place = Recall::place(pc, height, Split::mixed([first, second]));
         }
         let before = &self.walks[place];
-        if !is_split && before.generation == generation && (before.pc, before.height) == (pc, height) {
+        let has_room = !is_split || split.at[0] == split.at[1];
+        if has_room && before.generation == generation && (before.pc, before.height) == (pc, height) {
             // M6
             let same = before.words.get(..usize::from(before.same) * GROUP).unwrap_or(&[]);
             let differs = |&&(offset, word): &&Word| word_at(offset).is_some_and(|now| now != word);
             if let Some(&(at, _)) = same.iter().find(differs) {
-                *split = Split { pc, height, at };
-                place = Recall::place(pc, height, word_at(at).unwrap_or(0));
+                *split = Split { pc, height, at: [if is_split { split.at[0] } else { at }, at] };
+                let words = split.at.map(|at| word_at(at).unwrap_or(0));
+                place = Recall::place(pc, height, Split::mixed(words));
             }
         }
         let walk = &mut self.walks[place];
@@ -424,6 +433,30 @@ mod tests {
             // In the first turn they drive each other out, in the second what tells them apart was not known for the first.
             if turn > 1 {
                 assert_eq!(known, [Some(100), Some(200)], "turn {turn}");
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn pair(recall: &mut Recall, cache: &mut Cache, top: usize, result: u32) -> [Option<u32>; 2] {
+        let known = [walk_here(recall, cache, top, 7, result).0, walk_here(recall, cache, top, 7, result + 1).0];
+        std::hint::black_box(known)
+    }
+
+    /// The same, and that function from two places, too: as a loop that the compiler has unrolled, in a function that calls itself.
+    #[test]
+    fn walks_that_differ_in_two_places_live_side_by_side() {
+        refresh_modules();
+        if method() == super::super::Method::Off {
+            return;
+        }
+        let here = 0usize;
+        let top = (std::ptr::from_ref(&here).expose_provenance() + 512) & !(WORD - 1);
+        let (mut recall, mut cache) = (Recall::new(), Cache::new());
+        for turn in 0..8u32 {
+            let known = [pair(&mut recall, &mut cache, top, 100), pair(&mut recall, &mut cache, top, 200)];
+            if turn > 4 {
+                assert_eq!(known, [[Some(100), Some(101)], [Some(200), Some(201)]], "turn {turn}");
             }
         }
     }
