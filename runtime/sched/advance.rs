@@ -33,8 +33,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracer::clock::mono_ns;
-use tracer::record::{self, End, Fixed, NotedStatus, Subscriber};
-use tracer::unwind::{Cache, Regs};
+use tracer::record::{self, End, Fixed, NotedStacks, NotedStatus, Subscriber};
+use tracer::unwind::Regs;
 use tracer::wire::ext::{self, Record};
 use tracer::wire::{GoStatus, NO_M};
 
@@ -186,7 +186,7 @@ pub(crate) fn remind(now_ns: u64) {
 
 /// The advancer's life.
 pub(crate) fn main() {
-    let mut cache = Cache::new();
+    let mut stacks = NotedStacks::default();
     let mut session = Session::default();
     loop {
         let request = {
@@ -195,13 +195,13 @@ pub(crate) fn main() {
         };
         match request {
             Some(Request::Attach(subscriber, wishes, reply)) => {
-                reply.set(session.attach(subscriber, wishes, &mut cache));
+                reply.set(session.attach(subscriber, wishes, &mut stacks));
             }
-            Some(Request::Detach(number, reply)) => session.detach(number, reply, &mut cache),
+            Some(Request::Detach(number, reply)) => session.detach(number, reply, &mut stacks),
             Some(Request::Flush(reply)) => match record::enabled() {
                 true => {
                     wait_for_tables();
-                    advance(End { then: vec![Box::new(move || reply.set(()))], ..End::default() }, &mut cache);
+                    advance(End { then: vec![Box::new(move || reply.set(()))], ..End::default() }, &mut stacks);
                 }
                 false => reply.set(()),
             },
@@ -209,7 +209,7 @@ pub(crate) fn main() {
             None if INBOX.due.swap(false, Ordering::SeqCst) => {
                 // Off by now; or the reader is behind, and the generation grows until it has caught up.
                 if record::enabled() && record::may_publish(record::generation() + 1) {
-                    advance(End::default(), &mut cache);
+                    advance(End::default(), &mut stacks);
                 }
             }
             None => wait(),
@@ -253,7 +253,7 @@ struct Session {
 const RING_GENERATIONS: u64 = 16;
 
 impl Session {
-    fn attach(&mut self, subscriber: Subscriber, wishes: Wishes, cache: &mut Cache) -> io::Result<u64> {
+    fn attach(&mut self, subscriber: Subscriber, wishes: Wishes, stacks: &mut NotedStacks) -> io::Result<u64> {
         let bytes_max = match &subscriber {
             Subscriber::Stream(_) => GENERATION_BYTES,
             Subscriber::Ring(ring) => (ring.max_bytes() as u64 / RING_GENERATIONS).clamp(1 << 16, GENERATION_BYTES),
@@ -269,7 +269,7 @@ impl Session {
             if wishes.stacks {
                 record::set_stacks(true);
             }
-            advance(End::default(), cache);
+            advance(End::default(), stacks);
         }
         #[cfg(feature = "gc")]
         if wishes.heap_objects {
@@ -281,7 +281,7 @@ impl Session {
         Ok(number)
     }
 
-    fn detach(&mut self, number: u64, reply: Arc<Reply<()>>, cache: &mut Cache) {
+    fn detach(&mut self, number: u64, reply: Arc<Reply<()>>, stacks: &mut NotedStacks) {
         let before = self.subscribers.len();
         self.subscribers.retain(|s| s.number != number);
         if self.subscribers.len() == before {
@@ -296,7 +296,7 @@ impl Session {
         } else {
             wait_for_tables();
         }
-        advance(End { detach: vec![number], then, last }, cache);
+        advance(End { detach: vec![number], then, last }, stacks);
         self.set_wishes();
     }
 
@@ -401,7 +401,7 @@ fn resize(n: usize, at: Option<At>) -> usize {
 }
 
 /// Ends the present generation. The next one may begin, or the session ends with this one.
-fn advance(end: End, cache: &mut Cache) {
+fn advance(end: End, stacks: &mut NotedStacks) {
     let r#gen = record::generation();
     assert!(r#gen != 0, "a generation ends while tracing is off");
     let opened_at = record::opened_at();
@@ -411,7 +411,7 @@ fn advance(end: End, cache: &mut Cache) {
     let inside = Inside::enter().expect("the advancer is a goroutine");
     name_ps(&inside, r#gen);
     let still = SLAB.hold_still();
-    let noted = census(&inside, &still, r#gen, cache);
+    let noted = census(&inside, &still, r#gen, stacks);
     // The census gave others a turn now and then, and this goroutine may be elsewhere: name where it is now.
     name_ps(&inside, r#gen);
     let next = if end.last { 0 } else { r#gen + 1 };
@@ -524,7 +524,7 @@ struct Noted {
 }
 
 /// Notes every goroutine that nobody has named in `r#gen`, and the names and labels of those that have not told them.
-fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Noted {
+fn census(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut NotedStacks) -> Noted {
     let mut noted = Noted::default();
     for (i, g) in still.iter().enumerate() {
         // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
@@ -542,7 +542,7 @@ fn census(inside: &Inside, still: &Still, r#gen: u64, cache: &mut Cache) -> Note
                 Scan::Nothing => break,
                 Scan::Held(status, hold) => {
                     if !is_named {
-                        noted.statuses.push((g, note(g, status, r#gen, cache)));
+                        noted.statuses.push((g, note(g, status, r#gen, stacks)));
                     }
                     tell(g, r#gen, &mut noted.told);
                     drop(hold);
@@ -593,7 +593,7 @@ fn tell(g: &'static G, r#gen: u64, told: &mut Vec<(&'static G, u64, Record)>) {
 }
 
 /// What is to be written about a goroutine that stands still (its state word is held).
-fn note(g: &'static G, status: Status, r#gen: u64, cache: &mut Cache) -> NotedStatus {
+fn note(g: &'static G, status: Status, r#gen: u64, stacks: &mut NotedStacks) -> NotedStatus {
     let (status, m) = match status {
         Status::Runnable => (GoStatus::Runnable, NO_M),
         Status::Waiting => (GoStatus::Waiting, NO_M),
@@ -606,7 +606,7 @@ fn note(g: &'static G, status: Status, r#gen: u64, cache: &mut Cache) -> NotedSt
         0 => 0,
         // SAFETY: the word is held, so the frame of park() or blocking() that took the registers is alive; the
         // generation is not closed.
-        end => unsafe { record::noted_stack(r#gen, regs, end, cache) },
+        end => unsafe { stacks.stack(r#gen, regs, end) },
     };
     NotedStatus { g: g.id(), m, status, stack }
 }

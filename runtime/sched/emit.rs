@@ -94,12 +94,13 @@ fn label(w: &mut Writer<'_>, g: &G) {
     let (tell_name, tell_labels) = g.tells(w.generation());
     if tell_name {
         // SAFETY: N2: it is Running, and the caller is its M or that M's visitor.
-        let (name, labelled) = unsafe { (g.name(), g.labels().is_some()) };
-        if let Some(name) = name {
+        if let Some(name) = unsafe { g.name() } {
             let id = w.string(name);
             w.event(Ev::GoLabel, &[id]);
         }
-        if labelled && tell_labels {
+        // In this order: labels lie where nothing else is looked at so soon.
+        // SAFETY: as above.
+        if tell_labels && unsafe { g.labels() }.is_some() {
             labels(w, g);
         }
     }

@@ -52,8 +52,8 @@ pub use names::{NAMES_MAX, Name};
 pub use recorder::Ring;
 #[cfg(not(loom))]
 pub use session::{
-    End, NotedStatus, Stats, StreamError, attach, begin, close, enabled, fresh_bytes, generation, may_publish,
-    noted_stack, noted_string, opened_at, publish, register, set_stacks, threads,
+    End, NotedStacks, NotedStatus, Stats, StreamError, attach, begin, close, enabled, fresh_bytes, generation,
+    may_publish, noted_string, opened_at, publish, register, set_stacks, threads,
 };
 #[cfg(not(loom))]
 pub(crate) use session::{GENERATION, tables, wants_stacks};
