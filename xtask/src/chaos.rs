@@ -8,6 +8,9 @@ use crate::{Step, project, steps};
 /// How many seeds, unless `RT_CHAOS_ROUNDS` says otherwise. The seed's last bit chooses the border, so runs draw both.
 const ROUNDS: u64 = 1;
 
+/// How long each of the three storms of the collected heap lasts.
+const STORM_SECONDS: &str = "20";
+
 /// `RT_CHAOS_SEED` repeats one round; otherwise the seeds come from the clock.
 pub(crate) fn run() -> Step {
     let number = |name: &str| match std::env::var(name) {
@@ -28,6 +31,7 @@ pub(crate) fn run() -> Step {
             run.env("RUSTFLAGS", "--cfg rt_chaos")
                 .env("RT_BORDER", border)
                 .env("RT_CHAOS_SEED", seed.to_string())
+                .env("RT_STORM_SECONDS", std::env::var("RT_STORM_SECONDS").as_deref().unwrap_or(STORM_SECONDS))
                 .env_hidden("CARGO_TARGET_DIR", &target)
         };
         steps::tests(&["--package", "gort"], set)
