@@ -1,23 +1,24 @@
 //! All steps in a row.
 
-use crate::{Step, chaos, conformance, examples, loom, run, steps};
+use crate::{Step, chaos, conformance, disk, examples, loom, run, steps};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-type Check = (&'static str, fn() -> Step);
+/// Its name, what it does, and the folders of the target folder that no step behind it needs.
+type Check = (&'static str, fn() -> Step, &'static [&'static str]);
 
 const CHECKS: [Check; 11] = [
-    ("fmt", steps::fmt),
-    ("clippy", steps::clippy),
-    ("doc", steps::doc),
-    ("test", steps::test),
-    ("test with RT_BORDER=fence", steps::test_fence),
-    ("doctest", steps::doctest),
-    ("examples", || examples::run(&[])),
-    ("loom", loom::run),
-    ("chaos", chaos::run),
-    ("lto", steps::lto),
-    (CONFORMANCE, conformance::run),
+    ("fmt", steps::fmt, &[]),
+    ("clippy", steps::clippy, &[]),
+    ("doc", steps::doc, &["doc"]),
+    ("test", steps::test, &[]),
+    ("test with RT_BORDER=fence", steps::test_fence, &[]),
+    ("doctest", steps::doctest, &["debug"]),
+    ("examples", || examples::run(&[]), &[]),
+    ("loom", loom::run, &["loom"]),
+    ("chaos", chaos::run, &["chaos"]),
+    ("lto", steps::lto, &["lto"]),
+    (CONFORMANCE, conformance::run, &[]),
 ];
 
 const CONFORMANCE: &str = "conformance";
@@ -51,11 +52,12 @@ struct Done {
 }
 
 pub(crate) fn run(options: Options) -> Step {
-    let checks: Vec<Check> = CHECKS.into_iter().filter(|(name, _)| !(options.no_go && *name == CONFORMANCE)).collect();
+    let checks: Vec<Check> = CHECKS.into_iter().filter(|(name, ..)| !(options.no_go && *name == CONFORMANCE)).collect();
     run::BUILDS_ONCE.store(true, Relaxed);
     let start = Instant::now();
     let mut done: Vec<Done> = Vec::new();
-    for (i, (name, check)) in checks.iter().enumerate() {
+    disk::warn();
+    for (i, (name, check, spent)) in checks.iter().enumerate() {
         println!("\n==> [{}/{}] {name}", i + 1, checks.len());
         let start = Instant::now();
         let result = check();
@@ -69,6 +71,7 @@ pub(crate) fn run(options: Options) -> Step {
                 why.lines().next().unwrap_or_default()
             ),
         }
+        disk::make_room(spent);
         let failed = result.is_err();
         done.push(Done { name, took, result });
         if failed && !options.keep_going {

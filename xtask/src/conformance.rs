@@ -179,7 +179,6 @@ fn spread(runs: &BTreeMap<String, Vec<PathBuf>>, count: usize) -> Vec<PathBuf> {
     runs.values().flat_map(pick).collect()
 }
 
-/// Our checker. It prints what it finds.
 /// Our checker.
 pub(crate) fn our_reader(files: &[PathBuf]) -> Result<(), String> {
     const AT_ONCE: usize = 100;

@@ -5,6 +5,7 @@ mod bench_read;
 mod chaos;
 mod ci;
 mod conformance;
+mod disk;
 mod examples;
 mod golang;
 mod http;
