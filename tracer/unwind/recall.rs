@@ -371,6 +371,14 @@ mod tests {
     use super::super::{Cache, method, refresh_modules};
     use super::*;
 
+    /// What remembers nothing yet, and a place above the frame that `here` is in and below the end of the thread's stack. `None` if stacks
+    /// are not walked.
+    fn fresh(here: &usize) -> Option<(Recall, Cache, usize)> {
+        refresh_modules();
+        let top = (std::ptr::from_ref(here).expose_provenance() + 512) & !(WORD - 1);
+        (method() != super::super::Method::Off).then(|| (Recall::new(), Cache::new(), top))
+    }
+
     /// The frames of this function's callers, by walk or from memory, and what `remember` is given.
     #[inline(never)]
     fn walk_here(
@@ -398,14 +406,8 @@ mod tests {
 
     #[test]
     fn the_same_walk_is_recalled_and_no_other() {
-        refresh_modules();
-        if method() == super::super::Method::Off {
-            return;
-        }
         let here = 0usize;
-        // Above this frame and below the end of the thread's stack.
-        let top = (std::ptr::from_ref(&here).expose_provenance() + 512) & !(WORD - 1);
-        let (mut recall, mut cache) = (Recall::new(), Cache::new());
+        let Some((mut recall, mut cache, top)) = fresh(&here) else { return };
         for turn in 0..3u32 {
             let (known, _) = walk_here(&mut recall, &mut cache, top, 7, 100);
             // One loop, one place: from the second turn on it is the same walk.
@@ -420,13 +422,8 @@ mod tests {
     /// The same wait, called from two places in turn.
     #[test]
     fn walks_that_begin_alike_live_side_by_side() {
-        refresh_modules();
-        if method() == super::super::Method::Off {
-            return;
-        }
         let here = 0usize;
-        let top = (std::ptr::from_ref(&here).expose_provenance() + 512) & !(WORD - 1);
-        let (mut recall, mut cache) = (Recall::new(), Cache::new());
+        let Some((mut recall, mut cache, top)) = fresh(&here) else { return };
         for turn in 0..4u32 {
             let known =
                 [walk_here(&mut recall, &mut cache, top, 7, 100).0, walk_here(&mut recall, &mut cache, top, 7, 200).0];
@@ -446,13 +443,8 @@ mod tests {
     /// The same, and that function from two places, too: as a loop that the compiler has unrolled, in a function that calls itself.
     #[test]
     fn walks_that_differ_in_two_places_live_side_by_side() {
-        refresh_modules();
-        if method() == super::super::Method::Off {
-            return;
-        }
         let here = 0usize;
-        let top = (std::ptr::from_ref(&here).expose_provenance() + 512) & !(WORD - 1);
-        let (mut recall, mut cache) = (Recall::new(), Cache::new());
+        let Some((mut recall, mut cache, top)) = fresh(&here) else { return };
         for turn in 0..8u32 {
             let known = [pair(&mut recall, &mut cache, top, 100), pair(&mut recall, &mut cache, top, 200)];
             if turn > 4 {
