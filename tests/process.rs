@@ -339,3 +339,71 @@ fn waits_keep_no_thread() {
         });
     });
 }
+
+/// A child of fork() that does something, and what it says on stderr.
+fn forked(does: impl FnOnce()) -> (std::process::ExitStatus, String) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: what the child does is what a child may: it is one thread, and it ends by exec or exit, or is ended.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: both are open.
+        unsafe { libc::dup2(writer.as_raw_fd(), 2) };
+        does();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(99) };
+    }
+    assert!(pid > 0, "{}", std::io::Error::last_os_error());
+    drop(writer);
+    rt::blocking(move || {
+        let mut said = String::new();
+        { reader }.read_to_string(&mut said).unwrap();
+        let mut status = 0;
+        // SAFETY: the child is ours; `status` is a number.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+        (std::process::ExitStatus::from_raw(status), said)
+    })
+}
+
+/// It may exec and exit, and what would need the scheduler ends it; the parent and its trace go on as if nothing were.
+fn forks() {
+    let others = Arc::new(AtomicUsize::new(0));
+    let ends = Arc::new(AtomicUsize::new(0));
+    let ticker = rt::go({
+        let (others, ends) = (Arc::clone(&others), Arc::clone(&ends));
+        move || {
+            while ends.load(SeqCst) == 0 {
+                others.fetch_add(1, SeqCst);
+                rt::time::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    wait_for("the other one runs", || others.load(SeqCst) > 2);
+    let (status, said) = forked(|| {
+        assert!(!rt::trace::enabled());
+        assert!(matches!(rt::trace::stop(), Err(rt::trace::StopError::NotStarted)));
+    });
+    assert_eq!((status.code(), said.as_str()), (Some(99), ""));
+    assert!(rt::trace::enabled());
+    let program = c"/bin/true";
+    // SAFETY: the program's name, and a list of arguments that ends with null.
+    let (status, said) =
+        forked(|| _ = unsafe { libc::execl(program.as_ptr(), program.as_ptr(), std::ptr::null::<libc::c_char>()) });
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+    let (status, said) = forked(|| rt::process::exit(9));
+    assert_eq!((status.code(), said.as_str()), (Some(9), ""));
+    let waits: [fn(); 3] =
+        [rt::yield_now, || rt::time::sleep(Duration::from_millis(1)), || _ = rt::chan::never::<()>().recv()];
+    for wait in waits {
+        let (status, said) = forked(wait);
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(said.starts_with("fatal error: in a child of fork()") && said.lines().count() == 1, "{said}");
+    }
+    ends.store(1, SeqCst);
+    ticker.join().unwrap();
+}
+
+#[test]
+fn children_of_fork_leave_the_trace_to_their_parent() {
+    let ((), trace) = traced("fork", forks);
+    assert!(count(&trace, Ev::GoBlock) > 3);
+}

@@ -17,6 +17,7 @@ use crate::prim::say::say;
 use crate::sched::SCHED;
 use crate::sched::calls;
 use crate::sched::emit;
+use crate::sched::forked;
 use crate::sched::g::{G, Kind, Wait};
 use crate::sched::life::{self, world_runs};
 use crate::sched::m::{M, Own};
@@ -376,6 +377,9 @@ pub(crate) fn start_p(m: &'static M, p: HeldP) {
 
 /// Sleeps until somebody comes with a P, or, as the one in the poller, until a timer is due and a P is idle.
 fn sleep(m: &'static M, own: &mut Own) {
+    if forked::is_child() {
+        forked::end();
+    }
     // A timer was due and no P was idle: do not come back for it at once, the busy Ps see to it.
     let mut patience = Duration::ZERO;
     loop {

@@ -21,6 +21,7 @@ pub(crate) mod emit;
 pub(crate) mod fatal;
 pub(crate) mod find;
 pub(crate) mod foreign;
+pub(crate) mod forked;
 pub(crate) mod g;
 pub(crate) mod id;
 pub(crate) mod labels;

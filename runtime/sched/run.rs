@@ -21,7 +21,7 @@ use crate::sched::procs::PROCS_MAX;
 use crate::sched::quit::{self, Quit};
 use crate::sched::slab::SLAB;
 use crate::sched::spawn::{self, Settings, spawn};
-use crate::sched::{SCHED, advance, creator, network, sysmon, watchdog};
+use crate::sched::{SCHED, advance, creator, forked, network, sysmon, watchdog};
 use crate::stack::arena::ARENA;
 use crate::stack::header::current_g;
 use crate::stack::overflow;
@@ -292,6 +292,7 @@ fn start(procs: usize, max_threads: usize, quit: Quit) -> Result<(), String> {
     SLAB.init().map_err(|e| e.to_string())?;
     BLOCKS.init().map_err(|e| e.to_string())?;
     overflow::install();
+    forked::install();
     network::poller().map_err(|e| format!("the event poller: {e}"))?;
     SCHED.init(procs, max_threads);
     sysmon::start().map_err(|e| format!("the monitor thread: {e}"))?;

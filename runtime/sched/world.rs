@@ -23,6 +23,7 @@ use crate::sched::SCHED;
 use crate::sched::border::Visit;
 use crate::sched::counts::Pauses;
 use crate::sched::find::{poller_is_watched, timer_is_due};
+use crate::sched::forked;
 use crate::sched::m::M;
 use crate::sched::p::P;
 use crate::sched::park::Inside;
@@ -127,6 +128,9 @@ pub(crate) fn stop_here(m: &'static M) {
         let stop = SCHED.stopping.load(Ordering::SeqCst);
         if stop == 0 {
             return;
+        }
+        if forked::is_child() {
+            forked::end();
         }
         // Each time anew: see S-6.
         let Some(p) = m.p() else { return };

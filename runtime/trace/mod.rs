@@ -74,6 +74,7 @@ pub use trigger::{Armed, Files, Trigger};
 
 use crate::prim::say::say;
 use crate::sched::advance::{self, Reply};
+use crate::sched::forked;
 use crate::sched::run::start_default;
 use crate::sched::tripwire;
 
@@ -353,6 +354,9 @@ pub fn stop_timeout(most: Duration) -> Result<Stats, StopError> {
 }
 
 fn stop_with(end: impl FnOnce(Stream) -> Result<Stats, StopError>) -> Result<Stats, StopError> {
+    if forked::is_child() {
+        return Err(StopError::NotStarted);
+    }
     let stream = {
         let mut session = SESSION.lock();
         match std::mem::replace(&mut *session, Session::Busy) {
@@ -414,6 +418,10 @@ impl Drop for RunTrace {
 
 /// Whether there is a trace or a stream to be ended before the process is, or a file that is on its way.
 pub(crate) fn has_session() -> bool {
+    !forked::is_child() && has_own_session()
+}
+
+fn has_own_session() -> bool {
     !matches!(*SESSION.lock(), Session::None) || !STREAMS.lock().is_empty() || tripwire::is_busy()
 }
 

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use tracer::record::Ring;
 
 use crate::prim::say::say;
+use crate::sched::forked;
 use crate::sched::outside::blocking_at_once;
 use crate::sched::run::try_start_default;
 use crate::sched::tripwire::{self, Kind, Trip, Wire};
@@ -489,7 +490,7 @@ fn install_hook() -> io::Result<()> {
         let previous = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             // The file first: the hook before may end the process.
-            if tripwire::is_set(Kind::Panic) {
+            if tripwire::is_set(Kind::Panic) && !forked::is_child() {
                 panicked();
             }
             previous(info);

@@ -52,7 +52,7 @@ pub use names::{NAMES_MAX, Name};
 pub use recorder::Ring;
 #[cfg(not(loom))]
 pub use session::{
-    End, NotedStacks, NotedStatus, Stats, StreamError, attach, begin, close, enabled, fresh_bytes, generation,
+    End, NotedStacks, NotedStatus, Stats, StreamError, attach, begin, close, enabled, forsake, fresh_bytes, generation,
     may_publish, noted_string, opened_at, publish, register, set_stacks, threads,
 };
 #[cfg(not(loom))]

@@ -160,6 +160,11 @@ pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// Ends tracing as it is, in a child of `fork()`: what there is of it belongs to the parent, and so do the threads that would write it.
+pub fn forsake() {
+    GENERATION.store(0, Ordering::Relaxed);
+}
+
 /// The kernel's ids of the threads that the tracer has, for whoever counts the process's.
 pub fn threads() -> Vec<u64> {
     Threads::all()
