@@ -310,7 +310,7 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: 
     SINK.close(Close {
         r#gen,
         opened_at,
-        snapshot: clock::snapshot(),
+        snapshot: clocks(),
         ticks_per_second: TICKS_PER_SECOND.load(Ordering::Relaxed),
         detach: end.detach,
         then: end.then,
@@ -321,6 +321,14 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: 
 /// When the present generation was opened, in ticks.
 pub fn opened_at() -> u64 {
     OPENED_AT.load(Ordering::Relaxed)
+}
+
+/// All clocks at the end of a generation. That of the trace is never behind what it was at the end of an earlier one, even if it jumps back or
+/// differs between processors: no reader needs to wonder which generation came first. By the advancer.
+fn clocks() -> clock::Snapshot {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = clock::snapshot();
+    clock::Snapshot { ticks: now.ticks.max(LAST.fetch_max(now.ticks, Ordering::Relaxed)), ..now }
 }
 
 /// What walks the stacks of parked goroutines. Most of them stand where others do, so walks are remembered.

@@ -292,12 +292,11 @@ fn damage_of_all_kinds() {
 
 /// `cargo test --release -p gort-tracer --test salvage -- --ignored`
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes half an hour"]
 fn damage_of_a_large_file() {
     let whole = busy(16, 350_000, 5);
     assert!(whole.len() > 20 << 20, "{} bytes", whole.len());
-    stand(&whole, 4 << 10, 200, 6);
-    stand(&busy(16, 35_000, 7), 4 << 10, 10_000, 8);
+    stand(&whole, 4 << 10, 10_000, 6);
 }
 
 #[test]
