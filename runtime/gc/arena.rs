@@ -181,6 +181,7 @@ impl Arena {
     }
 
     /// Where the first block is, if there was ever one.
+    #[inline]
     pub(super) fn base_addr(&self) -> usize {
         self.base.load(Ordering::Relaxed).addr()
     }
@@ -200,14 +201,20 @@ impl Arena {
     /// The block of an object, and the number of its slot.
     #[inline]
     pub(super) fn place(&self, object: Object) -> (&'static Block, usize) {
-        let offset = object.addr() - self.base.load(Ordering::Relaxed).addr();
+        let offset = self.offset(object);
         let block = self.block(offset >> BLOCK_SHIFT);
         (block, slot_at(offset & (BLOCK_BYTES - 1), block.reciprocal.load(Ordering::Relaxed)))
     }
 
+    /// From the first block to an object.
+    #[inline]
+    pub(super) fn offset(&self, object: Object) -> usize {
+        object.addr() - self.base_addr()
+    }
+
     /// The number of an object's block.
     pub(super) fn number(&self, object: Object) -> usize {
-        (object.addr() - self.base_addr()) >> BLOCK_SHIFT
+        self.offset(object) >> BLOCK_SHIFT
     }
 
     /// The object in slot `i` of block `b`.
@@ -303,7 +310,7 @@ impl Arena {
     /// Gives a block back, with the rest of its run (A1).
     pub(super) fn give(&self, i: usize) {
         let block = self.block(i);
-        let run = block.run.load(Ordering::Relaxed) as usize;
+        let run = block.run() as usize;
         block.end();
         let mut space = self.space.lock();
         self.used.store(self.used.load(Ordering::Relaxed) - run, Ordering::Relaxed);

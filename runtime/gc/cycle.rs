@@ -7,11 +7,11 @@
 //!
 //! - C1: each stop lies in [`WORLD`] (H13), with its events; so does what a generation is told at its begin.
 //! - C2: a pause holds work that depends on the number of Ps, not on the heap's size: caches are flushed, cursors are set.
+//! - C3: `collect` asks for the cycle after the present one, whose marking began before the caller's garbage was made.
 //! - C4: nobody who allocates is ahead of the collector by more than a part of the goal: beyond it they wait, before marking until it begins, and
 //!   in it (when there is nothing to help with) until it ends. Neither the coordinator nor who holds WORLD waits for somebody who allocates.
 //! - C5: a stop may find that mutators have shaded something that nobody knew of (M4), and then marking goes on. Such stops come further and
 //!   further apart: a mutator that walks through unmarked objects could make many.
-//! - C3: `collect` asks for the cycle after the present one, whose marking began before the caller's garbage was made.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

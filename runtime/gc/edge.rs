@@ -149,9 +149,7 @@ impl<T> Edge<T> {
     /// A word that was taken out by `&self`. In the window in which it was.
     #[inline]
     fn forget(&self, word: *mut u8) {
-        if let Some(object) = target(word)
-            && !is_traced(word)
-        {
+        if let Some(object) = counted(word) {
             // SAFETY: a counted edge has kept it.
             let header = unsafe { object.header() };
             // N3: somebody may have read the word and be about to raise the count.
@@ -159,6 +157,12 @@ impl<T> Edge<T> {
             header.release();
         }
     }
+}
+
+/// The target of a counted edge, if this word is of one.
+#[inline]
+fn counted(word: *mut u8) -> Option<Object> {
+    target(word).filter(|_| !is_traced(word))
 }
 
 /// A handle to what an edge led to in this window (H6).
@@ -176,10 +180,7 @@ fn handle<T>(window: &Window, object: Object) -> Gc<T> {
 impl<T> Drop for Edge<T> {
     #[inline]
     fn drop(&mut self) {
-        let word = *self.word.get_mut();
-        if let Some(object) = target(word)
-            && !is_traced(word)
-        {
+        if let Some(object) = counted(*self.word.get_mut()) {
             // SAFETY: a counted edge has kept it.
             unsafe { object.header() }.release();
         }

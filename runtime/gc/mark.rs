@@ -3,9 +3,9 @@
 //! - M1: an object is queued by whoever has marked it, so once, if its kind has edges. (One with a finaliser may be queued unmarked, too: F1.)
 //! - M2: tracing runs the user's `Trace`, so it lies outside all windows, between [`Quiet::begin`], in one, and [`Quiet::end`]. As long as
 //!   anybody is between the two the phase does not end, so nothing is freed.
+//! - M3: roots are found block by block (H7), by whoever draws the block's number.
 //! - M4: what a mutator shades stays with its P until it is a chunk: nobody else sees it, and QUIET does not count it. So marking is over
 //!   only if a stopped world finds nothing there.
-//! - M3: roots are found block by block (H7), by whoever draws the block's number.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

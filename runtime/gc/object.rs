@@ -120,7 +120,7 @@ impl Type {
     }
 
     #[inline]
-    fn addr(&'static self) -> usize {
+    pub(super) fn addr(&'static self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 

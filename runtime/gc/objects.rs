@@ -48,7 +48,7 @@ pub(super) struct Shape {
 static TYPES: LazyLock<RwLock<HashMap<usize, HeapType>>> = LazyLock::new(|| RwLock::new(HashMap::new()));
 
 fn id(kind: &'static Type) -> u64 {
-    let at = std::ptr::from_ref(kind).addr();
+    let at = kind.addr();
     if let Some(known) = TYPES.read().get(&at) {
         return known.id();
     }
@@ -60,7 +60,7 @@ fn id(kind: &'static Type) -> u64 {
 }
 
 fn number(object: Object) -> u64 {
-    ((object.addr() - ARENA.base_addr()) / ALIGN) as u64
+    (ARENA.offset(object) / ALIGN) as u64
 }
 
 /// Turns it on, and tells what there is. The world is stopped, and the collector does not lead a cycle on (`Advancing`).

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracer::clock::mono_ns;
-use tracer::record::{self, End, Fixed, NotedStacks, NotedStatus, Subscriber};
+use tracer::record::{self, End, Fixed, NotedStatus, StackWalker, Subscriber};
 use tracer::unwind::Regs;
 use tracer::wire::ext::{self, Record};
 use tracer::wire::{GoStatus, NO_M};
@@ -186,7 +186,7 @@ pub(crate) fn remind(now_ns: u64) {
 
 /// The advancer's life.
 pub(crate) fn main() {
-    let mut stacks = NotedStacks::default();
+    let mut stacks = StackWalker::default();
     let mut session = Session::default();
     loop {
         let request = {
@@ -253,7 +253,7 @@ struct Session {
 const RING_GENERATIONS: u64 = 16;
 
 impl Session {
-    fn attach(&mut self, subscriber: Subscriber, wishes: Wishes, stacks: &mut NotedStacks) -> io::Result<u64> {
+    fn attach(&mut self, subscriber: Subscriber, wishes: Wishes, stacks: &mut StackWalker) -> io::Result<u64> {
         let bytes_max = match &subscriber {
             Subscriber::Stream(_) => GENERATION_BYTES,
             Subscriber::Ring(ring) => (ring.max_bytes() as u64 / RING_GENERATIONS).clamp(1 << 16, GENERATION_BYTES),
@@ -281,7 +281,7 @@ impl Session {
         Ok(number)
     }
 
-    fn detach(&mut self, number: u64, reply: Arc<Reply<()>>, stacks: &mut NotedStacks) {
+    fn detach(&mut self, number: u64, reply: Arc<Reply<()>>, stacks: &mut StackWalker) {
         let before = self.subscribers.len();
         self.subscribers.retain(|s| s.number != number);
         if self.subscribers.len() == before {
@@ -401,7 +401,7 @@ fn resize(n: usize, at: Option<At>) -> usize {
 }
 
 /// Ends the present generation. The next one may begin, or the session ends with this one.
-fn advance(end: End, stacks: &mut NotedStacks) {
+fn advance(end: End, stacks: &mut StackWalker) {
     let r#gen = record::generation();
     assert!(r#gen != 0, "a generation ends while tracing is off");
     let opened_at = record::opened_at();
@@ -524,7 +524,7 @@ struct Noted {
 }
 
 /// Notes every goroutine that nobody has named in `r#gen`, and the names and labels of those that have not told them.
-fn census(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut NotedStacks) -> Noted {
+fn census(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut StackWalker) -> Noted {
     let mut noted = Noted::default();
     for (i, g) in still.iter().enumerate() {
         // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
@@ -593,7 +593,7 @@ fn tell(g: &'static G, r#gen: u64, told: &mut Vec<(&'static G, u64, Record)>) {
 }
 
 /// What is to be written about a goroutine that stands still (its state word is held).
-fn note(g: &'static G, status: Status, r#gen: u64, stacks: &mut NotedStacks) -> NotedStatus {
+fn note(g: &'static G, status: Status, r#gen: u64, stacks: &mut StackWalker) -> NotedStatus {
     let (status, m) = match status {
         Status::Runnable => (GoStatus::Runnable, NO_M),
         Status::Waiting => (GoStatus::Waiting, NO_M),

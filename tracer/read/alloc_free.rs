@@ -33,16 +33,10 @@ use std::collections::HashMap;
 use super::event::Event;
 use super::hash::Seed;
 use super::tables::Tables;
-use crate::wire::{Ev, varint};
+use crate::wire::{ALLOC_FREE_LAYOUT, ALLOC_FREE_TYPES, Ev, varint};
 
 /// The number of the experiment.
-pub const EXPERIMENT: u8 = 1;
-
-/// The first byte of a batch of types.
-const TYPES: u8 = 0;
-
-/// The first byte of the batch with the places.
-const LAYOUT: u8 = 1;
+pub const EXPERIMENT: u8 = crate::wire::ALLOC_FREE;
 
 /// A batch of an experiment, as it stands in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,8 +95,8 @@ impl AllocFree {
         self.types.clear();
         for batch in tables.experiment_batches().iter().filter(|batch| batch.experiment == EXPERIMENT) {
             let understood = match batch.data.split_first() {
-                Some((&TYPES, rest)) => self.add_types(rest),
-                Some((&LAYOUT, rest)) => self.set_layout(rest),
+                Some((&ALLOC_FREE_TYPES, rest)) => self.add_types(rest),
+                Some((&ALLOC_FREE_LAYOUT, rest)) => self.set_layout(rest),
                 _ => None,
             };
             self.malformed += u64::from(understood.is_none());
@@ -198,9 +192,9 @@ mod tests {
 
     #[test]
     fn places_sizes_and_types() {
-        let types = [&[TYPES, 9, 5, 24, 8, 3][..], b"int", &[10, 6, 1, 0, 0]].concat();
+        let types = [&[ALLOC_FREE_TYPES, 9, 5, 24, 8, 3][..], b"int", &[10, 6, 1, 0, 0]].concat();
         let mut heap = AllocFree::default();
-        heap.update(&tables(&[&[LAYOUT, 0x80, 0x20, 0x80, 0x40, 8, 0x80, 0x10], &types]));
+        heap.update(&tables(&[&[ALLOC_FREE_LAYOUT, 0x80, 0x20, 0x80, 0x40, 8, 0x80, 0x10], &types]));
         assert_eq!(heap.layout().map(|layout| (layout.heap_min_address, layout.page_bytes)), Some((4096, 8192)));
         let (span, object) = (event(Ev::SpanAlloc, [2, 3, 0, 0]), event(Ev::HeapObjectAlloc, [5, 9, 0, 0]));
         let stack = event(Ev::GoroutineStack, [1, 12, 0, 0]);
@@ -222,9 +216,15 @@ mod tests {
     #[test]
     fn what_cannot_be_understood_is_counted() {
         let mut heap = AllocFree::default();
-        heap.update(&tables(&[&[], &[2, 1], &[LAYOUT, 1, 2], &[TYPES, 1, 1, 1, 1, 200, 1], &[TYPES, 0x80]]));
+        heap.update(&tables(&[
+            &[],
+            &[2, 1],
+            &[ALLOC_FREE_LAYOUT, 1, 2],
+            &[ALLOC_FREE_TYPES, 1, 1, 1, 1, 200, 1],
+            &[ALLOC_FREE_TYPES, 0x80],
+        ]));
         assert_eq!(heap.malformed(), 5);
-        let overflow = [&[LAYOUT, 1][..], &[0xff; 9], &[1, 1, 1]].concat();
+        let overflow = [&[ALLOC_FREE_LAYOUT, 1][..], &[0xff; 9], &[1, 1, 1]].concat();
         heap.update(&tables(&[&overflow]));
         assert_eq!(heap.address(&event(Ev::SpanFree, [2, 0, 0, 0])), None);
         assert_eq!(heap.bytes(&event(Ev::GoroutineStack, [1, 65, 0, 0])), None);

@@ -19,7 +19,7 @@ use crate::record::block::{BLOCK_BYTES, Block, Piece, Pieces};
 use crate::record::sink::{Message, SINK};
 use crate::record::{heap, names, start, strings, tables};
 use crate::symbol::{self, Symbolizer};
-use crate::wire::{Ev, MAX_FRAMES, NO_M, cut_string, ext};
+use crate::wire::{ALLOC_FREE, ALLOC_FREE_LAYOUT, ALLOC_FREE_TYPES, Ev, MAX_FRAMES, NO_M, cut_string, ext};
 
 /// The end of a generation, as the advancer tells it.
 pub(crate) struct Close {
@@ -280,11 +280,6 @@ impl Assembly<'_> {
         });
     }
 }
-
-/// The number of the AllocFree experiment, and what the first byte of its batches says.
-const ALLOC_FREE: u8 = 1;
-const ALLOC_FREE_TYPES: u8 = 0;
-const ALLOC_FREE_LAYOUT: u8 = 1;
 
 /// The symboliser of this process: one, because its cache is dear.
 pub fn symbolizer() -> &'static Mutex<Symbolizer> {

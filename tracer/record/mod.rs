@@ -41,6 +41,8 @@ mod stream;
 #[cfg(not(loom))]
 mod strings;
 mod table;
+#[cfg(not(loom))]
+mod walker;
 
 #[cfg(not(loom))]
 pub use generation::{Generation, symbolizer};
@@ -52,8 +54,8 @@ pub use names::{NAMES_MAX, Name};
 pub use recorder::Ring;
 #[cfg(not(loom))]
 pub use session::{
-    End, NotedStacks, NotedStatus, Stats, StreamError, attach, begin, close, enabled, forsake, fresh_bytes, generation,
-    may_publish, noted_string, opened_at, publish, register, set_stacks, threads,
+    End, NotedStatus, Stats, StreamError, attach, begin, close, enabled, forsake, fresh_bytes, generation, may_publish,
+    noted_string, opened_at, publish, register, set_stacks, threads,
 };
 #[cfg(not(loom))]
 pub(crate) use session::{GENERATION, tables, wants_stacks};
@@ -68,3 +70,5 @@ pub use status::ResourceState;
 pub use stream::Stream;
 #[cfg(not(loom))]
 pub use strings::Fixed;
+#[cfg(not(loom))]
+pub use walker::StackWalker;

@@ -331,41 +331,6 @@ fn clocks() -> clock::Snapshot {
     clock::Snapshot { ticks: now.ticks.max(LAST.fetch_max(now.ticks, Ordering::Relaxed)), ..now }
 }
 
-/// What walks the stacks of parked goroutines. Most of them stand where others do, so walks are remembered.
-#[derive(Default)]
-pub struct NotedStacks {
-    cache: crate::unwind::Cache,
-    recall: crate::unwind::Recall,
-}
-
-impl NotedStacks {
-    /// Records the stack of a parked goroutine in a generation's table, for [`NotedStatus::stack`].
-    ///
-    /// # Safety
-    ///
-    /// `r#gen` is not closed. `regs` was taken on the stack that ends at `top`, in a frame that is still alive and stays so for
-    /// this call.
-    pub unsafe fn stack(&mut self, r#gen: u64, regs: crate::unwind::Regs, top: usize) -> u64 {
-        use crate::unwind;
-        if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
-            return 0;
-        }
-        // SAFETY: passed on to the caller.
-        if let Some(known) = unsafe { self.recall.recall(r#gen, &regs, top) } {
-            return u64::from(known);
-        }
-        let mut frames = [0usize; crate::wire::MAX_FRAMES];
-        // SAFETY: passed on to the caller.
-        let n = unsafe { self.recall.walk(regs, top, &mut self.cache, &mut frames) };
-        let words = frames.map(|f| f as u64);
-        let id = tables(r#gen).stacks.put(&words[..n]);
-        if id != 0 {
-            self.recall.remember(r#gen, &regs, top, id);
-        }
-        u64::from(id)
-    }
-}
-
 /// The id of a string in a generation's table, 0 if that is full: for records that are noted for [`close`].
 ///
 /// # Safety

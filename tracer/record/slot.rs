@@ -1,4 +1,4 @@
-//! A thread's place in the tracer: its gate, its open batches, its scratch space for unwinding.
+//! A thread's place in the tracer: its gate, its open batches, its walker of stacks.
 //!
 //! A slot is made once per thread, never freed, and reused when a thread of the program's own has ended.
 //!
@@ -11,16 +11,16 @@
 //!   to record. It says no more than the generation does, but the slot is at hand where that is two loads away.
 
 use std::cell::{Cell, UnsafeCell};
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock;
 use crate::record::batch::Batch;
 use crate::record::gate::Gate;
 use crate::record::sink::SINK;
-use crate::record::{GENERATION, tables, wants_stacks};
-use crate::unwind::{self, Regs};
-use crate::wire::{Ev, MAX_FRAMES, ext};
+use crate::record::walker::StackWalker;
+use crate::record::{GENERATION, tables};
+use crate::unwind::Regs;
+use crate::wire::{Ev, ext};
 
 /// The calling thread's id as the kernel shows it, for [`Slot::new`]; where there is none to be had, a number of its own for
 /// each call.
@@ -46,7 +46,7 @@ pub struct Slot {
     /// The OS thread id that the batches carry.
     m_id: AtomicU64,
     inner: [UnsafeCell<PerGeneration>; 2],
-    scratch: UnsafeCell<Scratch>,
+    walker: UnsafeCell<StackWalker>,
 }
 
 #[derive(Default)]
@@ -55,12 +55,6 @@ struct PerGeneration {
     ext: ext::Writer,
     /// The time of the last event of the batches that are sent, so that the next one does not begin before it (T7).
     last_ticks: u64,
-}
-
-struct Scratch {
-    walker: Option<(unwind::Cache, unwind::Recall)>,
-    frames: [MaybeUninit<usize>; MAX_FRAMES],
-    words: [u64; MAX_FRAMES],
 }
 
 // SAFETY: the cells are reached only under L1, which allows one accessor at a time; the rest is atomic.
@@ -76,11 +70,7 @@ impl Slot {
             on: AtomicBool::new(false),
             m_id: AtomicU64::new(m_id),
             inner: Default::default(),
-            scratch: UnsafeCell::new(Scratch {
-                walker: None,
-                frames: [const { MaybeUninit::uninit() }; MAX_FRAMES],
-                words: [0; MAX_FRAMES],
-            }),
+            walker: UnsafeCell::new(StackWalker::new()),
         }
     }
 
@@ -295,43 +285,9 @@ impl Writer<'_> {
     /// `regs` was taken on the stack that ends at `top`, in a frame that still lives, and that stack stays mapped.
     #[inline]
     pub unsafe fn stack(&mut self, regs: Regs, top: usize) -> u64 {
-        // SAFETY: L1 as in event(); scratch is used within this call only.
-        let scratch = unsafe { &mut *self.slot.scratch.get() };
-        if let Some((_, recall)) = &scratch.walker
-            // SAFETY: passed on to the caller.
-            && let Some(id) = unsafe { recall.recall(self.r#gen, &regs, top) }
-        {
-            return u64::from(id);
-        }
-        // SAFETY: passed on to the caller.
-        unsafe { self.walk(regs, top) }
-    }
-
-    /// A stack that is not remembered.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Writer::stack`].
-    #[inline(never)]
-    unsafe fn walk(&mut self, regs: Regs, top: usize) -> u64 {
-        if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
-            return 0;
-        }
-        // SAFETY: L1 as in event(); scratch is used within this call only.
-        let scratch = unsafe { &mut *self.slot.scratch.get() };
-        let (cache, recall) = scratch.walker.get_or_insert_with(|| (unwind::Cache::new(), unwind::Recall::new()));
-        // SAFETY: the array is plain memory; walk writes before anything is read.
-        let frames: &mut [usize; MAX_FRAMES] = unsafe { &mut *scratch.frames.as_mut_ptr().cast() };
-        // SAFETY: passed on to the caller.
-        let n = unsafe { recall.walk(regs, top, cache, frames) };
-        for (w, &f) in scratch.words.iter_mut().zip(&frames[..n]) {
-            *w = f as u64;
-        }
-        let id = tables(self.r#gen).stacks.put(&scratch.words[..n]);
-        if id != 0 {
-            recall.remember(self.r#gen, &regs, top, id);
-        }
-        u64::from(id)
+        // SAFETY: L1 as in event(); the walker is used within this call only. The rest is passed on to the caller; a writer's generation is
+        // not closed.
+        unsafe { (*self.slot.walker.get()).stack(self.r#gen, regs, top) }
     }
 
     /// Records where a goroutine begins: a function by name and the place that started it.

@@ -22,6 +22,15 @@ pub use spec::{Arg, ArgKind, Ev, SPECS, Spec};
 /// The first 16 bytes of a trace that we write.
 pub const HEADER: [u8; 16] = *b"go 1.26 trace\0\0\0";
 
+/// The number of the AllocFree experiment.
+pub const ALLOC_FREE: u8 = 1;
+
+/// The first byte of that experiment's batches of types.
+pub const ALLOC_FREE_TYPES: u8 = 0;
+
+/// The first byte of its batch that tells where its numbers count from.
+pub const ALLOC_FREE_LAYOUT: u8 = 1;
+
 /// The largest batch, counted without its header (the value of the batch's `size` argument).
 pub const MAX_BATCH_BYTES: usize = 64 << 10;
 

@@ -31,6 +31,9 @@ pub(crate) fn warn() {
 
 /// Removes these folders of the target folder if the disk is nearly full.
 pub(crate) fn make_room(folders: &[&str]) {
+    if folders.is_empty() {
+        return;
+    }
     let (Ok(target), Some(free)) = (project::target(), free_bytes()) else { return };
     if free >= SHORT_BYTES {
         return;
