@@ -93,7 +93,9 @@ pub mod trace;
 #[allow(dead_code)]
 mod sched {
     mod border;
+    mod post;
     mod searchers;
+    mod standing;
     mod state;
 }
 

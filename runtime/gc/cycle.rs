@@ -16,7 +16,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tracer::clock::mono_ns;
 use tracer::record::{Fixed, Writer};
 use tracer::unwind::Regs;
 
@@ -242,17 +241,12 @@ fn stopped<R>(
             emit::stw_begin(w, m, kind, at);
         }
     }
-    let began_ns = mono_ns();
     // Nobody else is at it (WORLD).
     let stopped = world::try_stop(&inside, &GC_PAUSES).expect("who holds WORLD stops the world alone");
     let threads = exclude_threads();
     let result = then(m);
     drop(threads);
-    drop(stopped);
-    pace::paused(mono_ns().saturating_sub(began_ns));
-    if let Some(mut w) = m.slot.acquire().writer() {
-        emit::stw_end(&mut w, m);
-    }
+    pace::paused(stopped.start(m));
     result
 }
 

@@ -340,10 +340,7 @@ fn begin() -> io::Result<()> {
         gc.tell(&mut w, m);
         emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
     }
-    drop(stopped);
-    if let Some(mut w) = m.slot.acquire().writer() {
-        emit::stw_end(&mut w, m);
-    }
+    stopped.start(m);
     Ok(())
 }
 
@@ -358,10 +355,7 @@ fn tell_objects() {
         emit::stw_begin(&mut w, m, Fixed::StartTrace, At::on(inside.g(), Regs::here()));
     }
     crate::gc::objects::begin(m);
-    drop(stopped);
-    if let Some(mut w) = m.slot.acquire().writer() {
-        emit::stw_end(&mut w, m);
-    }
+    stopped.start(m);
 }
 
 fn stop_world(inside: &Inside) -> Stopped {
@@ -393,10 +387,7 @@ fn resize(n: usize, at: Option<At>) -> usize {
     if let Some(mut w) = m.slot.acquire().writer() {
         emit::procs_change(&mut w, m, n);
     }
-    drop(stopped);
-    if let Some(mut w) = m.slot.acquire().writer() {
-        emit::stw_end(&mut w, m);
-    }
+    stopped.start(m);
     old
 }
 

@@ -12,9 +12,6 @@ use crate::sched::SCHED;
 
 static CHILD: AtomicBool = AtomicBool::new(false);
 
-/// The number of no stop of the world.
-const FOREVER: u64 = u64::MAX;
-
 /// Sees to it that children know what they are. When the runtime starts.
 pub(crate) fn install() {
     #[cfg(unix)]
@@ -27,7 +24,7 @@ extern "C" fn in_child() {
     // FK2
     tracer::record::forsake();
     // FK1: it finds that the world is to stand still, and then why.
-    SCHED.stopping.store(FOREVER, Ordering::Relaxed);
+    SCHED.stopping.store(true, Ordering::Relaxed);
 }
 
 /// Whether this process is one.

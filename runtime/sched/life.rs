@@ -238,5 +238,5 @@ pub(crate) fn stackless() -> usize {
 /// Whether the calling M may go on with goroutines: the world is not being stopped.
 #[inline]
 pub(crate) fn world_runs() -> bool {
-    SCHED.stopping.load(Ordering::Relaxed) == 0
+    !SCHED.stopping.load(Ordering::Relaxed)
 }

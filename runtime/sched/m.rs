@@ -5,7 +5,7 @@
 //! - M4: in a trace a goroutine that comes from the P's own queue starts at the time when the one before it stopped, to the tick after it:
 //!   between the two lies only the switch, and reading the clock would cost as much as that. `stopped` is that time; whoever does anything
 //!   else between the two takes it away. What may wait in the queue was put there by this M, before, or moved there by it.
-//! - M3: an M that sleeps is woken with a P in `next_p`, by whoever took it off the idle list.
+//! - M3: an M that sleeps is woken with a P, by whoever took it off the idle list ([`post`](crate::sched::post)).
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -14,10 +14,14 @@ use tracer::record::{Moment, Slot, thread_id};
 
 use crate::prim::parker::Parker;
 use crate::prim::rng::Rng;
+use crate::sched::SCHED;
 use crate::sched::border::Border;
 use crate::sched::g::G;
 use crate::sched::p::{HeldP, P};
+use crate::sched::post::{Post, Taken};
 use crate::sched::searchers::Searching;
+use crate::sched::standing::Standing;
+use crate::sched::world;
 
 /// What an M does after a goroutine has switched back to it.
 pub(crate) enum After {
@@ -57,8 +61,11 @@ pub(crate) struct M {
     /// When the goroutine that ran last has stopped, as its event says (M4).
     pub(crate) stopped: Cell<Moment>,
     pub(crate) parker: Parker,
-    next_p: AtomicPtr<P>,
-    /// The M was woken to search (its counter is set already).
+    /// It waits for the end of a stop of the world.
+    pub(crate) standing: Standing,
+    /// The P it was woken with.
+    pub(crate) post: Post<P>,
+    /// The M was woken to search (its counter is set already). It belongs to whoever has that P.
     next_searching: Cell<Option<Searching>>,
     pub(crate) own: UnsafeCell<Own>,
     pub(crate) outside: Outside,
@@ -104,8 +111,8 @@ unsafe impl Sync for M {}
 unsafe impl Send for M {}
 
 impl M {
-    /// An M for a thread that is about to start with `p`.
-    pub(crate) fn new(index: usize, p: HeldP, searching: Option<Searching>) -> &'static M {
+    /// An M for a thread that is about to start; it is to be given a P first.
+    pub(crate) fn new(index: usize) -> &'static M {
         Box::leak(Box::new(M {
             border: Border::new(),
             preempt: AtomicBool::new(false),
@@ -117,8 +124,9 @@ impl M {
             slot: Slot::new(0),
             stopped: Cell::default(),
             parker: Parker::new(),
-            next_p: AtomicPtr::new(std::ptr::from_ref(p.into_inner()).cast_mut()),
-            next_searching: Cell::new(searching),
+            standing: Standing::new(),
+            post: Post::new(),
+            next_searching: Cell::new(None),
             outside: Outside::default(),
             own: UnsafeCell::new(Own { rng: Rng::new(index as u64 + 1), searching: None }),
             tid: AtomicU64::new(0),
@@ -196,18 +204,39 @@ impl M {
     }
 
     /// Gives a sleeping M its next P (M3). The waker wakes it afterwards.
-    pub(crate) fn assign(&self, p: HeldP, searching: Option<Searching>) {
+    pub(crate) fn assign(&'static self, p: HeldP, searching: Option<Searching>) {
+        let p = p.into_inner();
+        p.set_sent_to(self);
         self.next_searching.set(searching);
-        // ORDER: Release; pairs with the Acquire in take_assigned().
-        self.next_p.store(std::ptr::from_ref(p.into_inner()).cast_mut(), Ordering::Release);
+        self.post.leave(p);
     }
 
-    /// The P that a waker left, with the searcher's count that came along.
+    /// Gives an M that waits with its goroutine a P.
+    pub(crate) fn assign_for_good(&self, p: HeldP) {
+        self.post.leave_for_good(p.into_inner());
+    }
+
+    /// The P that a waker left, with the searcher's count that came along; once the world runs.
     pub(crate) fn take_assigned(&self) -> Option<(HeldP, Option<Searching>)> {
-        // ORDER: Acquire; pairs with the Release in assign().
-        let p = self.next_p.swap(std::ptr::null_mut(), Ordering::Acquire);
-        // SAFETY: null or a P, which is never freed.
-        let p = unsafe { p.as_ref() }?;
-        Some((HeldP::new(p), self.next_searching.take()))
+        loop {
+            match self.post.take(|| SCHED.stopping.load(Ordering::SeqCst)) {
+                Taken::Got(p) => return Some((HeldP::new(p), self.next_searching.take())),
+                Taken::Nothing => return None,
+                Taken::Stopping => world::wait_for_start(self),
+            }
+        }
+    }
+
+    /// The P that a waker left for an M which does not run.
+    pub(crate) fn take_unborn(&self) -> Option<(HeldP, Option<Searching>)> {
+        match self.post.take(|| false) {
+            Taken::Got(p) => Some((HeldP::new(p), self.next_searching.take())),
+            Taken::Nothing | Taken::Stopping => None,
+        }
+    }
+
+    /// Takes back `p`, which this M was woken with and has not taken. In a stopped world; see [`Post::call_back`].
+    pub(crate) fn call_back(&self, p: &'static P) -> Option<(HeldP, Option<Searching>)> {
+        self.post.call_back(p).then(|| (HeldP::new(p), self.next_searching.take()))
     }
 }

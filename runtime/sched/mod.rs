@@ -33,6 +33,7 @@ pub(crate) mod outside;
 pub(crate) mod owner;
 pub(crate) mod p;
 pub(crate) mod park;
+pub(crate) mod post;
 pub(crate) mod procs;
 pub(crate) mod queue;
 pub(crate) mod quit;
@@ -43,6 +44,7 @@ pub(crate) mod run_queue;
 pub(crate) mod searchers;
 pub(crate) mod slab;
 pub(crate) mod spawn;
+pub(crate) mod standing;
 pub(crate) mod standstill;
 pub(crate) mod state;
 pub(crate) mod sysmon;
@@ -56,7 +58,7 @@ pub(crate) mod wired;
 pub(crate) mod world;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use netpoll::{Poller, Waker};
 use parking_lot::Mutex;
@@ -75,8 +77,8 @@ pub(crate) struct Sched {
     max_threads: AtomicUsize,
     pub(crate) global: GlobalQueue,
     pub(crate) searchers: Searchers,
-    /// The number of the stop in progress, 0 when the world runs. While it is not 0 no idle P is handed out.
-    pub(crate) stopping: AtomicU64,
+    /// The world is stopped, or about to be. Then no idle P is handed out.
+    pub(crate) stopping: AtomicBool,
     pub(crate) inner: Mutex<Inner>,
 }
 
@@ -114,7 +116,7 @@ pub(crate) static SCHED: Sched = Sched {
     max_threads: AtomicUsize::new(512),
     global: GlobalQueue::new(),
     searchers: Searchers::new(),
-    stopping: AtomicU64::new(0),
+    stopping: AtomicBool::new(false),
     inner: Mutex::new(Inner {
         idle_ps: Vec::new(),
         idle_ms: Vec::new(),
@@ -140,7 +142,8 @@ impl Inner {
     /// Puts a P on the idle list.
     pub(crate) fn put_idle_p(&mut self, p: HeldP) {
         let p = p.into_inner();
-        p.idle.store(true, Ordering::Relaxed);
+        // ORDER: Release; pairs with the load in Stopped::stop_one().
+        p.idle.store(true, Ordering::Release);
         self.idle_ps.push(p);
         SCHED.searchers.p_idle();
     }
@@ -235,7 +238,7 @@ impl Sched {
             return None;
         }
         let mut inner = self.inner.lock();
-        if self.stopping.load(Ordering::Relaxed) != 0 {
+        if self.stopping.load(Ordering::Relaxed) {
             return None;
         }
         // One with work first: what it has taken ahead (P4) nobody can steal.

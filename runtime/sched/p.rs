@@ -14,7 +14,7 @@
 //!   microseconds first: the owner is about to run it.
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 use tracer::record::ResourceState;
@@ -72,8 +72,8 @@ pub(crate) struct P {
     pub(crate) turns: AtomicU32,
     pub(crate) timers: Timers,
     pub(crate) counts: CachePadded<Counts>,
-    /// The number of the last stop of the world in which this P's M waited.
-    pub(crate) stopped_in: AtomicU64,
+    /// The M that was last woken with it: a hint for who wants it back. Written by whoever holds the P.
+    sent_to: AtomicPtr<M>,
     /// On the idle list. Written under the scheduler's lock.
     pub(crate) idle: AtomicBool,
     /// What sysmon saw last.
@@ -150,7 +150,7 @@ impl P {
             turns: AtomicU32::new(0),
             timers: Timers::new(),
             counts: CachePadded::new(Counts::new(id)),
-            stopped_in: AtomicU64::new(0),
+            sent_to: AtomicPtr::new(std::ptr::null_mut()),
             idle: AtomicBool::new(false),
             seen: Seen::default(),
             free: UnsafeCell::new(GList::new()),
@@ -169,6 +169,16 @@ impl P {
     pub(crate) fn set_m(&self, m: Option<&'static M>) {
         let m = m.map_or(std::ptr::null_mut(), |m| std::ptr::from_ref(m).cast_mut());
         self.m.store(m, Ordering::Release);
+    }
+
+    /// The M that was last woken with it. It may have taken it since, and be done with it.
+    pub(crate) fn sent_to(&self) -> Option<&'static M> {
+        // SAFETY: null or an M, which is never freed.
+        unsafe { self.sent_to.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(crate) fn set_sent_to(&self, m: &'static M) {
+        self.sent_to.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     }
 
     /// Makes `g` the next to run; whom it displaces goes to the queue's end. Answers whether there was somebody.

@@ -1,6 +1,7 @@
 //! Changing GOMAXPROCS, in a stopped world.
 //!
-//! - Z1: the Ps that go are the last ones. Each is taken from where it is: off the idle list, from an M that waits in the scheduler
+//! - Z1: the Ps that go are the last ones. Each is taken from where it is: off the idle list, back from an M that was woken with it and has not
+//!   taken it, from an M that waits in the scheduler
 //!   ([`stop_here`](crate::sched::world::stop_here)), or from one that is held by a visit; that one's goroutine goes on without a P, as
 //!   one whose P was retaken.
 //! - Z2: in the trace a P that goes is idle from then on: with ProcStop in the stream of the M that waited, or as the victim of
@@ -42,7 +43,7 @@ pub(crate) fn resize(stopped: &mut Stopped, me: &Inside, n: usize) {
 fn take_one_that_stays(stopped: &mut Stopped, me: &'static M, n: usize) -> HeldP {
     let stay = &SCHED.ps()[..n];
     let waits = |p: &&P| p.m().is_some_and(|m| m.current().is_none());
-    if let Some(p) = stay.iter().find_map(|p| SCHED.take_this_idle_p(p)) {
+    if let Some(p) = stay.iter().find_map(|p| stopped.call_back(p).or_else(|| SCHED.take_this_idle_p(p))) {
         return p;
     }
     let p = stay.iter().find(waits).unwrap_or(&stay[0]);
@@ -51,7 +52,9 @@ fn take_one_that_stays(stopped: &mut Stopped, me: &'static M, n: usize) -> HeldP
 
 /// Takes `p` from where it is (Z1, Z2). `None` if it is nowhere: with nobody, and not idle.
 fn take(stopped: &mut Stopped, me: &'static M, p: &'static P) -> Option<HeldP> {
-    let Some(m) = p.m() else { return SCHED.take_this_idle_p(p) };
+    let Some(m) = p.m() else {
+        return stopped.call_back(p).or_else(|| SCHED.take_this_idle_p(p));
+    };
     if let Some(visit) = stopped.visit_of(p) {
         if m.current().is_some_and(|g| g.state.status() != Status::Syscall) {
             watchdog::lost_p_to_others(m);

@@ -317,10 +317,12 @@ fn start(procs: usize, max_threads: usize, quit: Quit) -> Result<(), String> {
 pub(crate) fn m_main(m: &'static M) {
     m.bind_thread();
     overflow::alternate_stack();
-    let (p, searching) = m.take_assigned().expect("an M starts with a P");
-    start_p(m, p);
-    // SAFETY: `own` is touched on the M's own stack only; no other reference to it lives here.
-    unsafe { (*m.own.get()).searching = searching };
+    // There is none if it was called back (M3).
+    if let Some((p, searching)) = m.take_assigned() {
+        start_p(m, p);
+        // SAFETY: `own` is touched on the M's own stack only; no other reference to it lives here.
+        unsafe { (*m.own.get()).searching = searching };
+    }
     loop {
         let (g, fresh) = find_next(m).unwrap_or_else(|| find(m));
         execute(m, g, fresh);

@@ -276,7 +276,7 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> Option<Cau
     if !m.p().is_some_and(|x| std::ptr::eq(x, p)) || m.current().is_none() {
         return None;
     }
-    if SCHED.stopping.load(Ordering::SeqCst) != 0 {
+    if SCHED.stopping.load(Ordering::SeqCst) {
         return None;
     }
     let declared = m.current().is_some_and(|g| g.state.status() == Status::Syscall);

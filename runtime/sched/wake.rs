@@ -6,6 +6,7 @@ use parking_lot::MutexGuard;
 
 use crate::prim::chaos;
 use crate::prim::say::say;
+use crate::sched::find::{poller_is_watched, timer_is_due};
 use crate::sched::life::world_runs;
 use crate::sched::m::M;
 use crate::sched::p::HeldP;
@@ -59,7 +60,8 @@ pub(crate) fn wake_claimed(mut s: Searching) {
         }
         SCHED.searchers.give_up(s);
         // While the claim stood, others woke nobody because of it: look for what they submitted, as a searcher would (I2).
-        if !world_runs() || SCHED.searchers.idle_ps() == 0 || !SCHED.has_work() {
+        let is_needed = || SCHED.has_work() || timer_is_due() || !poller_is_watched();
+        if !world_runs() || SCHED.searchers.idle_ps() == 0 || !is_needed() {
             return;
         }
         match SCHED.searchers.claim() {
@@ -96,21 +98,23 @@ pub(crate) fn start_m(p: HeldP, searching: Option<Searching>) {
     let index = inner.ms;
     let spare = inner.spare.take();
     drop(inner);
-    let m = match spare {
-        Some(m) => {
-            m.assign(p, searching);
-            m
-        }
-        None => M::new(index, p, searching),
-    };
+    let m = spare.unwrap_or_else(|| M::new(index));
+    m.assign(p, searching);
     let spawned =
         std::thread::Builder::new().name(format!("gort-m{index}")).spawn(move || crate::sched::run::m_main(m));
     if spawned.is_err() {
-        let (p, searching) = m.take_assigned().expect("an M that did not start has its P");
+        let assigned = m.take_unborn();
         let mut inner = SCHED.inner.lock();
         inner.ms -= 1;
         inner.spare = Some(m);
-        too_many(inner, p, searching);
+        match assigned {
+            Some((p, searching)) => too_many(inner, p, searching),
+            // It was called back (M3), and who did that has seen to it.
+            None => {
+                inner.wake_ups -= 1;
+                inner.refused += 1;
+            }
+        }
     }
 }
 

@@ -120,6 +120,6 @@ pub(crate) fn give_back(m: &'static M, g: &'static G) {
         emit::locked_thread(&mut w, m, m.must_p());
     }
     chaos::window();
-    its.assign(stop_p(m), None);
+    its.assign_for_good(stop_p(m));
     its.parker.unpark();
 }
