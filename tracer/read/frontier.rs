@@ -6,104 +6,138 @@
 //! tried).
 
 use super::error::{Broken, Resource};
-use super::event::Raw;
 use super::generation::{EventBatch, Generation, MBatches};
+use super::order::Slot;
 use super::rule::Rule;
 use super::source::PAD;
 use super::tables::to_ns;
-use crate::wire::spec::TIMED_ARGS;
+use crate::wire::spec::{TIMED, Timed};
 use crate::wire::{Ev, MAX_TIMED_ARGS, varint};
 
 /// A place in the stream of one M.
+///
+/// Of the next event it knows only what it takes to choose among Ms. Its arguments are decoded where they are needed, once for each
+/// attempt: most have only one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     pub m: i64,
-    /// The next event.
-    pub next: Raw,
-    /// The batch that it is in; the place after it, in the generation.
+    /// The M's place in the order, once an event of it was tried.
+    pub slot: Slot,
+    /// When the next event was, in ns. 0 is also the time before the first event of a batch, and then the base is taken again,
+    /// as Go does.
+    pub time: i64,
+    /// The batch that it is in; its place in the generation, and that of its arguments.
     batch: EventBatch,
     pos: u32,
-    /// The time of the event before in this batch. 0 is none, also where the time is 0: then the base is taken again,
-    /// as Go does.
-    last_time: i64,
+    args_pos: u32,
+    next: Timed,
 }
 
 impl Cursor {
     /// The stream of `batches`, standing at its first event.
     pub fn open(batches: &MBatches, generation: &Generation, bytes: &[u8]) -> Result<Cursor, Broken> {
         let batch = generation.batches[batches.first as usize];
-        let next = Raw { kind: Ev::EventBatch, time: 0, args: [0; 4], offset: 0 };
-        let mut cursor = Cursor { m: batches.m, next, batch, pos: batch.start, last_time: 0 };
-        cursor.decode(generation, bytes)?; // No batch in the list is empty.
+        let (slot, pos, next) = (Slot::default(), batch.start, TIMED[Ev::GoStop as usize]);
+        let mut cursor = Cursor { m: batches.m, slot, time: 0, batch, pos, args_pos: pos, next };
+        cursor.peek(generation, bytes)?; // No batch in the list is empty.
         Ok(cursor)
     }
 
-    /// Decodes the next event. `false` at the end of the stream.
+    /// The kind of the next event.
     #[inline]
-    pub fn advance(&mut self, generation: &Generation, bytes: &[u8]) -> Result<bool, Broken> {
-        if self.pos == self.batch.end {
+    pub fn kind(&self) -> Ev {
+        self.next.ev
+    }
+
+    /// Where the next event stands in the file.
+    #[inline(always)]
+    pub fn offset(&self, generation: &Generation) -> u64 {
+        generation.info.offset + u64::from(self.pos)
+    }
+
+    /// Goes on to the event after that which ends at `end`. `false` at the end of the stream.
+    #[inline(always)]
+    pub fn advance(&mut self, end: u32, generation: &Generation, bytes: &[u8]) -> Result<bool, Broken> {
+        self.pos = end;
+        if end == self.batch.end {
             if self.batch.next == 0 {
                 return Ok(false);
             }
             self.batch = generation.batches[self.batch.next as usize];
             self.pos = self.batch.start;
-            self.last_time = 0;
+            self.time = 0;
         }
-        self.decode(generation, bytes)?;
+        self.peek(generation, bytes)?;
         Ok(true)
     }
 
-    /// Decodes the event at `pos`. `bytes` may go on behind those of the generation.
-    #[inline]
-    fn decode(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
-        if self.last_time == 0 {
-            self.last_time = to_ns(self.batch.time, generation.tables.ns_per_unit);
+    /// Decodes the kind and the time of the event at `pos`. `bytes` may go on behind those of the generation.
+    #[inline(always)]
+    fn peek(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
+        if self.time == 0 {
+            self.time = to_ns(self.batch.time, generation.tables.ns_per_unit);
         }
-        let window = bytes.get(self.pos as usize..).and_then(|rest| rest.first_chunk::<PAD>());
-        // In place: to copy what has just been written in smaller pieces makes the processor wait.
-        let Some((kind, delta, len)) = window.and_then(|window| decode_near(window, &mut self.next.args)) else {
-            return self.decode_far(generation, bytes);
-        };
-        let end = self.pos + len as u32;
-        if end > self.batch.end {
-            return self.decode_far(generation, bytes);
+        let window = window::<PAD>(bytes, self.pos);
+        let near = window.and_then(|window| {
+            let next = TIMED[usize::from(window[0])];
+            let (delta, len) = number_near(window, 1)?;
+            Some((next, delta, self.pos + len as u32))
+        });
+        match near {
+            Some((next, delta, args_pos)) if next.numbers != 0 && args_pos <= self.batch.end => {
+                self.set(next, delta, args_pos, generation);
+                Ok(())
+            }
+            _ => self.peek_far(generation, bytes),
         }
-        self.set(kind, delta, generation);
-        self.pos = end;
-        Ok(())
     }
 
-    /// All of the next event but its arguments.
-    #[inline]
-    fn set(&mut self, kind: Ev, delta: u64, generation: &Generation) {
-        self.last_time = generation.tables.ns(delta).wrapping_add(self.last_time);
-        self.next.kind = kind;
-        self.next.time = self.last_time;
-        self.next.offset = generation.info.offset + u64::from(self.pos);
+    #[inline(always)]
+    fn set(&mut self, next: Timed, delta: u64, args_pos: u32, generation: &Generation) {
+        self.time = generation.tables.ns(delta).wrapping_add(self.time);
+        (self.next, self.args_pos) = (next, args_pos);
     }
 
     /// The same for whatever may stand there.
     #[cold]
-    fn decode_far(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
+    fn peek_far(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
         let batch = &bytes[..self.batch.end as usize];
         let mut pos = self.pos as usize;
-        let number = batch[pos];
-        let offset = generation.info.offset + u64::from(self.pos);
-        let count = usize::from(TIMED_ARGS[usize::from(number)]);
-        let Some(kind) = Ev::from_u8(number).filter(|_| count != 0) else {
-            return Err(self.undecodable(number, offset));
-        };
-        pos += 1;
-        let m = self.m;
-        let cut = || Broken::new(Rule::EventArgs, Resource::M(m), offset).event(kind);
-        let delta = varint::read(batch, &mut pos).ok_or_else(cut)?;
-        self.next.args = [0; 4];
-        for arg in &mut self.next.args[..count - 1] {
-            *arg = varint::read(batch, &mut pos).ok_or_else(cut)?;
+        let next = TIMED[usize::from(batch[pos])];
+        if next.numbers == 0 {
+            return Err(self.undecodable(batch[pos], self.offset(generation)));
         }
-        self.set(kind, delta, generation);
-        self.pos = pos as u32;
+        pos += 1;
+        let delta = varint::read(batch, &mut pos).ok_or_else(|| self.cut(next.ev, generation))?;
+        self.set(next, delta, pos as u32, generation);
         Ok(())
+    }
+
+    /// Decodes the arguments of the next event, and answers where it ends.
+    #[inline(always)]
+    pub fn args(&self, generation: &Generation, bytes: &[u8], args: &mut [u64; ARGS]) -> Result<u32, Broken> {
+        let window = window::<ARGS_WINDOW>(bytes, self.args_pos);
+        let len = window.and_then(|window| args_near(window, usize::from(self.next.numbers) - 1, args));
+        match len.map(|len| self.args_pos + len as u32) {
+            Some(end) if end <= self.batch.end => Ok(end),
+            _ => self.args_far(generation, bytes, args),
+        }
+    }
+
+    #[cold]
+    fn args_far(&self, generation: &Generation, bytes: &[u8], args: &mut [u64; ARGS]) -> Result<u32, Broken> {
+        let batch = &bytes[..self.batch.end as usize];
+        let mut pos = self.args_pos as usize;
+        *args = [0; ARGS];
+        for arg in &mut args[..usize::from(self.next.numbers) - 1] {
+            *arg = varint::read(batch, &mut pos).ok_or_else(|| self.cut(self.next.ev, generation))?;
+        }
+        Ok(pos as u32)
+    }
+
+    #[cold]
+    fn cut(&self, kind: Ev, generation: &Generation) -> Broken {
+        Broken::new(Rule::EventArgs, Resource::M(self.m), self.offset(generation)).event(kind)
     }
 
     #[cold]
@@ -118,24 +152,34 @@ impl Cursor {
     }
 }
 
-/// The event at the beginning of these bytes, if its numbers have at most eight bytes each: its kind, its time delta, its
-/// length, and its other arguments in `args`.
-#[inline]
-fn decode_near(bytes: &[u8; PAD], args: &mut [u64; MAX_TIMED_ARGS - 1]) -> Option<(Ev, u64, usize)> {
-    let count = usize::from(TIMED_ARGS[usize::from(bytes[0])]);
-    let kind = Ev::from_u8(bytes[0]).filter(|_| count != 0)?;
-    let (delta, mut pos) = number_near(bytes, 1)?;
-    *args = [0; MAX_TIMED_ARGS - 1];
-    for arg in args.iter_mut().take(count - 1) {
+/// The `N` bytes at `pos`.
+#[inline(always)]
+fn window<const N: usize>(bytes: &[u8], pos: u32) -> Option<&[u8; N]> {
+    let pos = pos as usize;
+    bytes.get(pos..pos + N)?.first_chunk()
+}
+
+/// The arguments of an event beside its time.
+const ARGS: usize = MAX_TIMED_ARGS - 1;
+
+/// So many bytes have any that have at most eight each.
+const ARGS_WINDOW: usize = 8 * ARGS;
+
+/// The first `count` numbers of these bytes, if they have at most eight bytes each, and where they end.
+#[inline(always)]
+fn args_near(bytes: &[u8; ARGS_WINDOW], count: usize, args: &mut [u64; ARGS]) -> Option<usize> {
+    *args = [0; ARGS];
+    let mut pos = 0;
+    for arg in args.iter_mut().take(count) {
         (*arg, pos) = number_near(bytes, pos)?;
     }
-    Some((kind, delta, pos))
+    Some(pos)
 }
 
 /// The number at `pos` and the place behind it.
-#[inline]
-fn number_near(bytes: &[u8; PAD], pos: usize) -> Option<(u64, usize)> {
-    if pos > PAD - 8 {
+#[inline(always)]
+fn number_near<const N: usize>(bytes: &[u8; N], pos: usize) -> Option<(u64, usize)> {
+    if pos > N - 8 {
         return None;
     }
     let word = u64::from_le_bytes(*bytes[pos..].first_chunk()?);
@@ -165,6 +209,8 @@ struct Node {
 pub(crate) struct Frontier {
     cursors: Vec<Cursor>,
     heap: Vec<Node>,
+    /// The least time below the top: as long as the top's is no greater, it stays where it is.
+    second: i64,
 }
 
 impl Frontier {
@@ -174,9 +220,10 @@ impl Frontier {
     }
 
     pub fn push(&mut self, cursor: Cursor) {
-        self.heap.push(Node { time: cursor.next.time, cursor: self.cursors.len() as u32 });
+        self.heap.push(Node { time: cursor.time, cursor: self.cursors.len() as u32 });
         self.cursors.push(cursor);
         self.sift_up(self.heap.len() - 1);
+        self.note_second();
     }
 
     pub fn len(&self) -> usize {
@@ -195,25 +242,51 @@ impl Frontier {
         &self.cursors[self.heap[i].cursor as usize]
     }
 
-    /// Moves the cursor at place `i` to its next event, and the heap with it.
-    #[inline]
-    pub fn advance(&mut self, i: usize, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
-        let node = &mut self.heap[i];
-        let cursor = &mut self.cursors[node.cursor as usize];
-        if cursor.advance(generation, bytes)? {
-            node.time = cursor.next.time;
-            if self.sift_up(i) == i {
-                self.sift_down(i);
-            }
-        } else {
-            self.remove(i);
+    /// The same to change it. Where it goes on, [`Frontier::moved`] MUST follow.
+    #[inline(always)]
+    pub fn at_mut(&mut self, i: usize) -> &mut Cursor {
+        &mut self.cursors[self.heap[i].cursor as usize]
+    }
+
+    /// The cursor at place `i` has gone on to an event at `time`, or its stream has ended.
+    #[inline(always)]
+    pub fn moved(&mut self, i: usize, time: i64, goes_on: bool) {
+        self.heap[i].time = time;
+        if i != 0 || !goes_on {
+            self.settle(i, goes_on);
+        } else if time > self.second {
+            self.sink();
         }
-        Ok(())
+    }
+
+    /// The top is no longer the earliest.
+    #[inline(never)]
+    fn sink(&mut self) {
+        self.sift_down(0);
+        self.note_second();
+    }
+
+    /// The time at place `i` is another, or its stream has ended.
+    #[cold]
+    fn settle(&mut self, i: usize, goes_on: bool) {
+        if !goes_on {
+            self.remove(i);
+        } else if self.sift_up(i) == i {
+            self.sift_down(i);
+        }
+        self.note_second();
+    }
+
+    #[inline(always)]
+    fn note_second(&mut self) {
+        let time = |i: usize| self.heap.get(i).map_or(i64::MAX, |node| node.time);
+        self.second = time(1).min(time(2));
     }
 
     /// Sorts the heap by time. It stays a heap.
     pub fn sort(&mut self) {
         self.heap.sort_by_key(|node| node.time);
+        self.note_second();
     }
 
     fn remove(&mut self, mut i: usize) {
@@ -240,21 +313,24 @@ impl Frontier {
         i
     }
 
-    #[inline]
+    #[inline(always)]
     fn sift_down(&mut self, mut i: usize) {
-        loop {
-            let mut least = i;
-            for child in [2 * i + 1, 2 * i + 2] {
-                if self.heap.get(child).is_some_and(|node| node.time < self.heap[least].time) {
-                    least = child;
-                }
+        let heap = &mut self.heap[..];
+        let node = heap[i];
+        while let Some(left) = heap.get(2 * i + 1) {
+            let (mut child, mut time) = (2 * i + 1, left.time);
+            if let Some(right) = heap.get(child + 1)
+                && right.time < time
+            {
+                (child, time) = (child + 1, right.time);
             }
-            if least == i {
-                return;
+            if time >= node.time {
+                break;
             }
-            self.heap.swap(i, least);
-            i = least;
+            heap[i] = heap[child];
+            i = child;
         }
+        heap[i] = node;
     }
 }
 
@@ -266,8 +342,8 @@ mod tests {
         let mut frontier = Frontier::default();
         for (i, &time) in times.iter().enumerate() {
             let batch = EventBatch { time: 0, start: 0, end: 0, next: 0 };
-            let next = Raw { kind: Ev::GoStop, time, args: [0; 4], offset: 0 };
-            frontier.push(Cursor { m: i as i64, next, batch, pos: 0, last_time: 0 });
+            let (m, slot, next) = (i as i64, Slot::default(), TIMED[Ev::GoStop as usize]);
+            frontier.push(Cursor { m, slot, time, batch, pos: 0, args_pos: 0, next });
         }
         frontier
     }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::error::{Broken, Error, Resource};
-use super::event::{Event, NONE, Prior};
+use super::event::{Event, NONE, Prior, Raw};
 use super::frontier::{Cursor, Frontier};
 use super::generation::{self, Generation, Info, Outcome, Reached, Sample};
 use super::order::{Attempt, Order, Step};
@@ -234,13 +234,19 @@ impl<R: Read> Reader<R> {
         }
         // No sample comes first, and there is an event.
         if self.frontier.first_time().is_some_and(|first| first <= self.sample_time) {
-            if !self.attempt(0)? {
-                self.attempt_rest()?;
-            }
-            self.give()?;
+            self.step_first()?;
             return Ok(true);
         }
         self.step_slow()
+    }
+
+    /// Goes on to the event that is next by its time, or another one if that cannot happen yet.
+    #[inline(always)] // Loops over events are few, and the rest of theirs is small.
+    fn step_first(&mut self) -> Result<(), Broken> {
+        if !self.attempt(0)? {
+            self.attempt_rest()?;
+        }
+        self.give()
     }
 
     #[cold]
@@ -252,19 +258,40 @@ impl<R: Read> Reader<R> {
     }
 
     /// Offers the next event of the M at this place of the frontier.
-    #[inline]
+    #[inline(always)] // There are two callers; one has most of the events.
     fn attempt(&mut self, place: usize) -> Result<bool, Broken> {
-        let cursor = self.frontier.at(place);
-        let generation = &self.generation;
-        let attempt =
-            Attempt { raw: &cursor.next, m: cursor.m, generation: generation.info.number, tables: &generation.tables };
-        match self.order.advance(attempt)? {
-            Step::NotYet => Ok(false),
-            Step::Done => {
-                self.frontier.advance(place, generation, self.source.padded())?;
+        let (generation, bytes) = (&self.generation, self.source.padded());
+        let cursor = self.frontier.at_mut(place);
+        let event = self.order.event();
+        // In place: to copy what has just been written in smaller pieces makes the processor wait.
+        let end = cursor.args(generation, bytes, &mut event.args)?;
+        (event.kind, event.time, event.file_time) = (cursor.kind(), cursor.time, cursor.time);
+        event.offset = cursor.offset(generation);
+        let (number, tables) = (generation.info.number, &*generation.tables);
+        match self.order.advance_here(cursor.m, &mut cursor.slot, number, tables) {
+            Ok(Step::NotYet) => Ok(false),
+            Ok(Step::Done) => {
+                let goes_on = cursor.advance(end, generation, bytes)?;
+                let time = cursor.time;
+                self.frontier.moved(place, time, goes_on);
                 Ok(true)
             }
+            Err(broken) => Err(broken),
         }
+    }
+
+    /// The same for another than the first.
+    #[inline(never)]
+    fn attempt_other(&mut self, place: usize) -> Result<bool, Broken> {
+        self.attempt(place)
+    }
+
+    /// The event of the M at this place of the frontier, for a report.
+    fn raw_at(&self, place: usize) -> Result<Raw, Broken> {
+        let cursor = self.frontier.at(place);
+        let mut args = [0; 4];
+        cursor.args(&self.generation, self.source.padded(), &mut args)?;
+        Ok(Raw { kind: cursor.kind(), time: cursor.time, args, offset: cursor.offset(&self.generation) })
     }
 
     /// The earliest event cannot happen yet: somebody else's must.
@@ -272,17 +299,17 @@ impl<R: Read> Reader<R> {
     fn attempt_rest(&mut self) -> Result<(), Broken> {
         self.frontier.sort();
         for place in 1..self.frontier.len() {
-            if self.attempt(place)? {
+            if self.attempt_other(place)? {
                 return Ok(());
             }
         }
         let first = self.frontier.at(0);
-        let broken = Broken::new(Rule::Stuck, Resource::M(first.m), first.next.offset).event(first.next.kind);
+        let broken = Broken::new(Rule::Stuck, Resource::M(first.m), first.offset(&self.generation)).event(first.kind());
         let mut detail = format!("None of the {} Ms can go on:", self.frontier.len());
         for place in 0..self.frontier.len().min(STUCK_REPORTS) {
-            let cursor = self.frontier.at(place);
+            let (m, raw) = (self.frontier.at(place).m, self.raw_at(place)?);
             let (generation, tables) = (self.generation.info.number, &*self.generation.tables);
-            let attempt = Attempt { raw: &cursor.next, m: cursor.m, generation, tables };
+            let attempt = Attempt { raw: &raw, m, generation, tables };
             detail += "\n    ";
             detail += &self.order.why_not_yet(attempt);
         }
@@ -377,7 +404,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// What is in `order` is given.
-    #[inline]
+    #[inline(always)]
     fn give(&mut self) -> Result<(), Broken> {
         let event = self.order.event();
         let ids = &IDS[event.kind as usize];
@@ -427,7 +454,7 @@ struct Ids {
 
 impl Ids {
     /// What the event names is in the tables.
-    #[inline]
+    #[inline(always)]
     fn are_in(&self, args: &[u64; 4], tables: &Tables) -> bool {
         let arg = |i: u8| args.get(usize::from(i)).copied();
         // The first of a kind is that of an event with only one.

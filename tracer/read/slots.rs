@@ -62,8 +62,18 @@ impl<T> Slots<T> {
 
     #[inline]
     pub fn get_mut(&mut self, id: i64) -> Option<&mut T> {
-        let slot = self.find(id)?;
-        self.at(slot)
+        let slot = self.places[self.place(id)] as usize;
+        // No `find` first: it would look at the same entry twice.
+        if self.entries.get(slot).is_some_and(|entry| entry.0 == id) {
+            return self.entries[slot].1.as_mut();
+        }
+        if self.others.is_empty() { None } else { self.get_other(id) }
+    }
+
+    #[cold]
+    fn get_other(&mut self, id: i64) -> Option<&mut T> {
+        let slot = self.find_other(id)?;
+        self.entries[slot].1.as_mut()
     }
 
     #[inline]

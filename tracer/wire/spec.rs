@@ -295,17 +295,26 @@ impl Ev {
     }
 }
 
-/// How many varints follow the number of a timed event, `dt` included; 0 for every other number.
-pub static TIMED_ARGS: [u8; 256] = {
-    let mut counts = [0; 256];
+/// What a reader wants to know of a number where a timed event is to stand.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// The event; any, if there is no timed one with this number.
+    pub ev: Ev,
+    /// How many varints follow, `dt` included; 0 if there is no timed event with this number.
+    pub numbers: u8,
+}
+
+/// Of every number.
+pub static TIMED: [Timed; 256] = {
+    let mut timed = [Timed { ev: Ev::EventBatch, numbers: 0 }; 256];
     let mut i = 0;
     while i < SPECS.len() {
         if SPECS[i].timed {
-            counts[SPECS[i].ev as usize] = SPECS[i].args.len() as u8;
+            timed[SPECS[i].ev as usize] = Timed { ev: SPECS[i].ev, numbers: SPECS[i].args.len() as u8 };
         }
         i += 1;
     }
-    counts
+    timed
 };
 
 #[cfg(test)]
@@ -332,7 +341,9 @@ mod tests {
         for s in SPECS {
             assert_eq!(s.timed, s.args.first().is_some_and(|a| a.kind == ArgKind::Delta), "{}", s.name);
             assert!(!s.timed || s.args.len() <= MAX_TIMED_ARGS, "{}", s.name);
-            assert_eq!(TIMED_ARGS[s.ev as usize] as usize, if s.timed { s.args.len() } else { 0 });
+            let Timed { ev, numbers } = TIMED[s.ev as usize];
+            assert_eq!((numbers > 0, usize::from(numbers)), (s.timed, if s.timed { s.args.len() } else { 0 }));
+            assert!(!s.timed || ev == s.ev);
         }
     }
 

@@ -4,7 +4,7 @@
 //! stay with the resource that they belong to.
 
 use super::state::Context;
-use super::{Attempt, Need, Order, Step, Verdict};
+use super::{At, Need, Order, Step, Verdict};
 use crate::read::error::Resource;
 use crate::read::event::Prior;
 use crate::read::rule::Rule;
@@ -25,14 +25,14 @@ impl Gc {
 }
 
 impl Order {
-    pub(super) fn gc_active(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
-        let seq = at.raw.args[0];
+    pub(super) fn gc_active(&mut self, at: At<'_>, cx: Context) -> Verdict {
+        let seq = self.event.args[0];
         if self.in_first_generation(at) {
             if self.gc.running.is_some() {
                 return Err(at.broken(Rule::GcActiveFirst, Resource::Trace));
             }
             self.gc = Gc { seq, running: Some(true) };
-            self.happen(at, cx);
+            self.happen(cx);
             return Ok(Step::Done);
         }
         if !self.gc.is_next(seq) {
@@ -45,11 +45,11 @@ impl Order {
         self.instant(at, cx, Need::G)
     }
 
-    pub(super) fn gc_begin(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
-        let seq = at.raw.args[0];
+    pub(super) fn gc_begin(&mut self, at: At<'_>, cx: Context) -> Verdict {
+        let seq = self.event.args[0];
         if self.gc.running.is_none() {
             self.gc = Gc { seq, running: Some(true) };
-            self.happen(at, cx);
+            self.happen(cx);
             return Ok(Step::Done);
         }
         if !self.gc.is_next(seq) {
@@ -62,8 +62,8 @@ impl Order {
         self.instant(at, cx, Need::G)
     }
 
-    pub(super) fn gc_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
-        let seq = at.raw.args[0];
+    pub(super) fn gc_end(&mut self, at: At<'_>, cx: Context) -> Verdict {
+        let seq = self.event.args[0];
         if !self.gc.is_next(seq) {
             return Ok(Step::NotYet);
         }
@@ -74,18 +74,18 @@ impl Order {
         self.instant(at, cx, Need::G)
     }
 
-    pub(super) fn sweep_begin(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+    pub(super) fn sweep_begin(&mut self, at: At<'_>, cx: Context) -> Verdict {
         at.needs(cx, Need::P)?;
         let state = self.current_p(at, cx)?;
         if std::mem::replace(&mut state.sweeping, true) {
             return Err(at.broken(Rule::RangeOpen, Resource::P(cx.p)));
         }
-        self.happen(at, cx);
+        self.happen(cx);
         Ok(Step::Done)
     }
 
-    pub(super) fn sweep_active(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
-        let id = at.raw.args[0] as i64;
+    pub(super) fn sweep_active(&mut self, at: At<'_>, cx: Context) -> Verdict {
+        let id = self.event.args[0] as i64;
         let first = self.in_first_generation(at);
         let Some(state) = self.ps.get_mut(id) else {
             return Err(at.broken(Rule::ProcUnknown, Resource::P(id)));
@@ -95,34 +95,34 @@ impl Order {
             return Err(at.broken(rule, Resource::P(id)));
         }
         state.sweeping = true;
-        self.happen(at, cx);
+        self.happen(cx);
         Ok(Step::Done)
     }
 
-    pub(super) fn sweep_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+    pub(super) fn sweep_end(&mut self, at: At<'_>, cx: Context) -> Verdict {
         at.needs(cx, Need::P)?;
         let state = self.current_p(at, cx)?;
         if !std::mem::replace(&mut state.sweeping, false) {
             return Err(at.broken(Rule::RangeEnd, Resource::P(cx.p)));
         }
-        self.happen(at, cx);
+        self.happen(cx);
         Ok(Step::Done)
     }
 
     /// STWBegin, GCMarkAssistBegin.
-    pub(super) fn go_range_begin(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+    pub(super) fn go_range_begin(&mut self, at: At<'_>, cx: Context) -> Verdict {
         at.needs(cx, Need::G)?;
-        let reason = if at.raw.kind == Ev::StwBegin { at.raw.args[0] } else { 0 };
-        if !self.current_g(at, cx)?.extra().ranges.begin((at.raw.kind, reason)) {
+        let reason = if at.kind == Ev::StwBegin { self.event.args[0] } else { 0 };
+        if !self.current_g(at, cx)?.extra().ranges.begin((at.kind, reason)) {
             return Err(at.broken(Rule::RangeOpen, Resource::G(cx.g)));
         }
-        self.happen(at, cx);
+        self.happen(cx);
         Ok(Step::Done)
     }
 
     /// GCMarkAssistActive. The goroutine that it is about need not be running.
-    pub(super) fn go_range_active(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
-        let id = at.raw.args[0] as i64;
+    pub(super) fn go_range_active(&mut self, at: At<'_>, cx: Context) -> Verdict {
+        let id = self.event.args[0] as i64;
         let first = self.in_first_generation(at);
         let Some(state) = self.gs.get_mut(id) else {
             return Err(at.broken(Rule::GoUnknown, Resource::G(id)));
@@ -137,23 +137,23 @@ impl Order {
             let rule = if first { Rule::RangeOpen } else { Rule::RangeMissing };
             return Err(at.broken(rule, Resource::G(id)));
         }
-        self.happen(at, cx);
+        self.happen(cx);
         Ok(Step::Done)
     }
 
     /// STWEnd, GCMarkAssistEnd.
-    pub(super) fn go_range_end(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
+    pub(super) fn go_range_end(&mut self, at: At<'_>, cx: Context) -> Verdict {
         at.needs(cx, Need::G)?;
-        let begin = if at.raw.kind == Ev::StwEnd { Ev::StwBegin } else { Ev::GcMarkAssistBegin };
+        let begin = if at.kind == Ev::StwEnd { Ev::StwBegin } else { Ev::GcMarkAssistBegin };
         let ended = self.current_g(at, cx)?.with_extra(|extra| extra.ranges.end(begin)).flatten();
         let Some(reason) = ended else {
             return Err(at.broken(Rule::RangeEnd, Resource::G(cx.g)));
         };
-        let mut args = at.raw.args;
-        if at.raw.kind == Ev::StwEnd {
+        let mut args = self.event.args;
+        if at.kind == Ev::StwEnd {
             args[0] = reason;
         }
-        self.happen_as(at, cx, at.raw.kind, args, Prior::Implied);
+        self.happen_as(cx, at.kind, args, Prior::Implied);
         Ok(Step::Done)
     }
 }

@@ -41,7 +41,8 @@ use super::slots::Slots;
 use super::tables::Tables;
 use crate::wire::{Ev, GoStatus};
 use gc::Gc;
-use state::{Context, GState, Ms, NO_SLOT, PState, Seq};
+pub(super) use state::Slot;
+use state::{Context, GState, MState, Ms, PState, Seq};
 
 /// What became of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,16 @@ pub struct Attempt<'a> {
     pub tables: &'a Tables,
 }
 
+/// What is known of the event that is tried beside its arguments, which are in [`Order::event`].
+#[derive(Clone, Copy)]
+struct At<'a> {
+    m: i64,
+    kind: Ev,
+    offset: u64,
+    generation: u64,
+    tables: &'a Tables,
+}
+
 /// What became of an event, or the rule that it breaks.
 type Verdict = Result<Step, Broken>;
 
@@ -84,6 +95,8 @@ pub struct Order {
     /// What happened with it, if it was more than one thing.
     more: VecDeque<Event>,
     names: RandomState,
+    /// What [`Order::advance_rare`] has to say beside its answer.
+    broken: Option<Broken>,
     /// Wrong use of tasks and regions is no reason to stop; here is what there was of it.
     tolerated: Option<(u64, Vec<Broken>)>,
 }
@@ -100,6 +113,7 @@ impl Default for Order {
             event: Event::BLANK,
             more: VecDeque::new(),
             names: RandomState::new(),
+            broken: None,
             tolerated: None,
         }
     }
@@ -153,23 +167,57 @@ impl Order {
 
     /// Lets the event happen if it can.
     pub fn advance(&mut self, at: Attempt<'_>) -> Result<Step, Broken> {
+        let Raw { kind, time, args, offset } = *at.raw;
+        self.event = Event { kind, time, file_time: time, args, offset, ..Event::BLANK };
+        self.advance_here(at.m, &mut Slot::default(), at.generation, at.tables)
+    }
+
+    /// Lets the event happen that [`Order::event`] has: its kind, its arguments, its times and its place. `slot` is the M's.
+    #[inline(always)] // One caller has most of the events.
+    pub(super) fn advance_here(&mut self, m: i64, slot: &mut Slot, generation: u64, tables: &Tables) -> Verdict {
+        let MState { p, g } = match self.ms.at(*slot) {
+            Some(state) => state,
+            None => self.first_of(m, slot, generation),
+        };
+        let at = At { m, kind: self.event.kind, offset: self.event.offset, generation, tables };
+        let cx = Context { m, p, g, slot: *slot };
+        // Most events are of these kinds, and what is known of them stays in registers.
+        match at.kind {
+            Ev::GoCreate => self.go_create(at, cx, GoStatus::Runnable),
+            Ev::GoStart => self.go_start(at, cx),
+            Ev::GoDestroy | Ev::GoStop | Ev::GoBlock => self.go_leave(at, cx),
+            Ev::GoUnblock => self.go_unblock(at, cx),
+            Ev::GoSyscallBegin => self.syscall_begin(at, cx),
+            Ev::GoSyscallEnd => self.syscall_end(at, cx),
+            _ => match self.advance_rare(m, *slot, generation, tables) {
+                Some(step) => Ok(step),
+                None => Err(self.broken.take().unwrap_or_else(|| at.broken(Rule::Orderable, Resource::M(m)))),
+            },
+        }
+    }
+
+    /// The first event of an M, or one of no M, is tried.
+    #[cold]
+    fn first_of(&mut self, m: i64, slot: &mut Slot, generation: u64) -> MState {
         if self.first_generation == 0 {
-            self.first_generation = at.generation;
+            self.first_generation = generation;
         }
-        let mut cx = Context { m: at.m, p: NONE, g: NONE, slot: NO_SLOT };
-        if at.m != NONE {
-            cx.slot = self.ms.slot(at.m);
-            if let Some(state) = self.ms.state(cx.slot) {
-                (cx.p, cx.g) = (state.p, state.g);
-            }
+        if m != NONE {
+            *slot = self.ms.slot(m);
         }
-        self.dispatch(&at, cx)
+        self.ms.at(*slot).unwrap_or_default()
+    }
+
+    /// The other kinds. Numbers go in and a number comes out, so that nothing of the caller's has to be in memory; what is broken is in `broken`.
+    #[inline(never)]
+    fn advance_rare(&mut self, m: i64, slot: Slot, generation: u64, tables: &Tables) -> Option<Step> {
+        self.dispatch_rare(m, slot, generation, tables).map_err(|broken| self.broken = Some(broken)).ok()
     }
 
     /// The M whose stream it is has this P from now on.
     #[inline]
     fn set_p(&mut self, cx: Context, p: i64) {
-        if let Some(state) = self.ms.state(cx.slot) {
+        if let Some(state) = self.ms.at_mut(cx.slot) {
             state.p = p;
         }
     }
@@ -177,7 +225,7 @@ impl Order {
     /// The M whose stream it is has this goroutine from now on.
     #[inline]
     fn set_g(&mut self, cx: Context, g: i64) {
-        if let Some(state) = self.ms.state(cx.slot) {
+        if let Some(state) = self.ms.at_mut(cx.slot) {
             state.g = g;
         }
     }
@@ -205,24 +253,21 @@ impl Order {
         (self.gs.len(), self.ps.len(), self.ms.len())
     }
 
-    #[inline(always)] // What the M has stays in registers.
-    fn dispatch(&mut self, at: &Attempt<'_>, cx: Context) -> Verdict {
-        match at.raw.kind {
+    #[inline(always)]
+    fn dispatch_rare(&mut self, m: i64, slot: Slot, generation: u64, tables: &Tables) -> Verdict {
+        let MState { p, g } = self.ms.at(slot).unwrap_or_default();
+        let at = At { m, kind: self.event.kind, offset: self.event.offset, generation, tables };
+        let cx = Context { m, p, g, slot };
+        match at.kind {
             Ev::ProcStart => self.proc_start(at, cx),
             Ev::ProcStop => self.proc_stop(at, cx),
             Ev::ProcSteal => self.proc_steal(at, cx),
             Ev::ProcStatus => self.proc_status(at, cx),
 
-            Ev::GoCreate => self.go_create(at, cx, GoStatus::Runnable),
             Ev::GoCreateBlocked => self.go_create(at, cx, GoStatus::Waiting),
-            Ev::GoStart => self.go_start(at, cx),
-            Ev::GoDestroy | Ev::GoStop | Ev::GoBlock => self.go_leave(at, cx),
-            Ev::GoUnblock => self.go_unblock(at, cx),
             Ev::GoSwitch | Ev::GoSwitchDestroy => self.go_switch(at, cx),
             Ev::GoStatus | Ev::GoStatusStack => self.go_status(at, cx),
 
-            Ev::GoSyscallBegin => self.syscall_begin(at, cx),
-            Ev::GoSyscallEnd => self.syscall_end(at, cx),
             Ev::GoSyscallEndBlocked => self.syscall_end_blocked(at, cx),
             Ev::GoCreateSyscall => self.go_create_syscall(at, cx),
             Ev::GoDestroySyscall => self.go_destroy_syscall(at, cx),
@@ -250,45 +295,47 @@ impl Order {
     }
 
     /// An event that changes nothing.
-    fn instant(&mut self, at: &Attempt<'_>, cx: Context, need: Need) -> Verdict {
+    fn instant(&mut self, at: At<'_>, cx: Context, need: Need) -> Verdict {
         at.needs(cx, need)?;
-        self.happen(at, cx);
+        self.happen(cx);
         Ok(Step::Done)
     }
 
     /// The event happens in this context.
-    #[inline]
-    fn happen(&mut self, at: &Attempt<'_>, cx: Context) {
-        self.happen_as(at, cx, at.raw.kind, at.raw.args, Prior::Implied);
+    #[inline(always)]
+    fn happen(&mut self, cx: Context) {
+        let event = &mut self.event;
+        (event.m, event.p, event.g, event.prior) = (cx.m, cx.p, cx.g, Prior::Implied);
     }
 
+    /// It happens as one of another kind, or with other arguments.
     #[inline]
-    fn happen_as(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4], prior: Prior) {
-        let Raw { time, offset, .. } = *at.raw;
-        self.event = Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset };
+    fn happen_as(&mut self, cx: Context, kind: Ev, args: [u64; 4], prior: Prior) {
+        self.happen(cx);
+        let event = &mut self.event;
+        (event.kind, event.args, event.prior) = (kind, args, prior);
     }
 
     /// This happens, too.
     #[cold]
-    fn happen_too(&mut self, at: &Attempt<'_>, cx: Context, kind: Ev, args: [u64; 4]) {
-        let Raw { time, offset, .. } = *at.raw;
+    fn happen_too(&mut self, cx: Context, kind: Ev, args: [u64; 4]) {
         let prior = Prior::Implied;
-        self.more.push_back(Event { time, file_time: time, m: cx.m, p: cx.p, g: cx.g, kind, prior, args, offset });
+        self.more.push_back(Event { m: cx.m, p: cx.p, g: cx.g, kind, prior, args, ..self.event });
     }
 
-    fn in_first_generation(&self, at: &Attempt<'_>) -> bool {
+    fn in_first_generation(&self, at: At<'_>) -> bool {
         at.generation == self.first_generation
     }
 
     /// The state of the goroutine that the M has.
-    #[inline]
-    fn current_g(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut GState, Broken> {
+    #[inline(always)]
+    fn current_g(&mut self, at: At<'_>, cx: Context) -> Result<&mut GState, Broken> {
         self.gs.get_mut(cx.g).ok_or_else(|| at.broken(Rule::GoUnknown, Resource::G(cx.g)))
     }
 
     /// The same, if it is in this status.
-    #[inline]
-    fn current_g_in(&mut self, at: &Attempt<'_>, cx: Context, status: GoStatus) -> Result<&mut GState, Broken> {
+    #[inline(always)]
+    fn current_g_in(&mut self, at: At<'_>, cx: Context, status: GoStatus) -> Result<&mut GState, Broken> {
         let state = self.current_g(at, cx)?;
         if state.status == status {
             return Ok(state);
@@ -297,8 +344,8 @@ impl Order {
     }
 
     /// The state of the P that the M has.
-    #[inline]
-    fn current_p(&mut self, at: &Attempt<'_>, cx: Context) -> Result<&mut PState, Broken> {
+    #[inline(always)]
+    fn current_p(&mut self, at: At<'_>, cx: Context) -> Result<&mut PState, Broken> {
         self.ps.get_mut(cx.p).ok_or_else(|| at.broken(Rule::ProcUnknown, Resource::P(cx.p)))
     }
 
@@ -339,20 +386,33 @@ enum Need {
     G,
 }
 
-impl Attempt<'_> {
-    #[cold]
-    fn broken(&self, rule: Rule, resource: Resource) -> Broken {
-        Broken::new(rule, resource, self.raw.offset).event(self.raw.kind)
+/// That an M has a goroutine where it must have none.
+#[cold]
+#[inline(never)]
+fn has_g(broken: Broken, g: i64) -> Broken {
+    broken.detail(format!("It has G {g}."))
+}
+
+#[cold]
+#[inline(never)]
+fn broken_at(offset: u64, kind: Ev, rule: Rule, resource: Resource) -> Broken {
+    Broken::new(rule, resource, offset).event(kind)
+}
+
+impl At<'_> {
+    #[inline(always)] // Not to be in memory for the sake of what hardly ever happens.
+    fn broken(self, rule: Rule, resource: Resource) -> Broken {
+        broken_at(self.offset, self.kind, rule, resource)
     }
 
-    #[cold]
-    fn not_in(&self, status: GoStatus, g: i64, is: GoStatus) -> Broken {
+    #[inline(always)]
+    fn not_in(self, status: GoStatus, g: i64, is: GoStatus) -> Broken {
         let rule = if status == GoStatus::Syscall { Rule::GoInSyscall } else { Rule::GoRunning };
         self.broken(rule, Resource::G(g)).detail(format!("It is {}.", is.name()))
     }
 
-    #[inline]
-    fn needs(&self, cx: Context, need: Need) -> Result<(), Broken> {
+    #[inline(always)]
+    fn needs(self, cx: Context, need: Need) -> Result<(), Broken> {
         if cx.m == NONE {
             Err(self.broken(Rule::NeedsM, Resource::M(cx.m)))
         } else if cx.p == NONE && need != Need::M {
@@ -365,7 +425,7 @@ impl Attempt<'_> {
     }
 
     #[inline]
-    fn seq(&self, number: u64) -> Seq {
+    fn seq(self, number: u64) -> Seq {
         Seq { generation: self.generation, number }
     }
 }

@@ -103,38 +103,62 @@ pub(super) struct MState {
     pub g: i64,
 }
 
+impl Default for MState {
+    fn default() -> MState {
+        MState { p: NONE, g: NONE }
+    }
+}
+
+/// Where the state of an M is. By default nowhere: that of no M, or of one that nothing was tried of yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::read) struct Slot(usize);
+
+impl Default for Slot {
+    fn default() -> Slot {
+        Slot(usize::MAX)
+    }
+}
+
 /// The Ms. One exists once an event of it was tried, or one has told of it.
 #[derive(Debug, Default)]
-pub(super) struct Ms(Slots<MState>);
+pub(super) struct Ms {
+    /// Entries as `states` has them: nothing is ever removed.
+    ids: Slots<()>,
+    states: Vec<MState>,
+}
 
 impl Ms {
     /// The slot of an M, which exists from now on.
-    #[inline]
-    pub fn slot(&mut self, m: i64) -> usize {
-        match self.0.find(m) {
-            Some(slot) => slot,
-            None => self.0.insert(m, MState { p: NONE, g: NONE }),
-        }
+    #[cold]
+    pub fn slot(&mut self, m: i64) -> Slot {
+        Slot(self.ids.find(m).unwrap_or_else(|| {
+            self.states.push(MState::default());
+            self.ids.insert(m, ())
+        }))
     }
 
-    /// Ms are never removed, so a slot stays good.
+    /// What the M of this slot has.
     #[inline]
-    pub fn state(&mut self, slot: usize) -> Option<&mut MState> {
-        self.0.at(slot)
+    pub fn at(&self, slot: Slot) -> Option<MState> {
+        self.states.get(slot.0).copied()
     }
 
     #[inline]
+    pub fn at_mut(&mut self, slot: Slot) -> Option<&mut MState> {
+        self.states.get_mut(slot.0)
+    }
+
     pub fn get(&mut self, m: i64) -> Option<&mut MState> {
-        self.0.get_mut(m)
+        self.states.get_mut(self.ids.find(m)?)
     }
 
     /// The M that has this P.
     pub fn with_p(&self, p: i64) -> Option<(i64, MState)> {
-        self.0.iter().map(|(m, state)| (m, *state)).find(|(_, state)| state.p == p)
+        self.ids.iter().zip(&self.states).map(|((m, ()), state)| (m, *state)).find(|(_, state)| state.p == p)
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.states.len()
     }
 }
 
@@ -145,11 +169,8 @@ pub(super) struct Context {
     pub p: i64,
     pub g: i64,
     /// Of the M whose stream it is.
-    pub slot: usize,
+    pub slot: Slot,
 }
-
-/// The slot of no M.
-pub(super) const NO_SLOT: usize = usize::MAX;
 
 /// A hash of the string with this id, the same in every generation; `None` if the table has none.
 pub(super) fn name_hash(tables: &Tables, id: u64, hasher: &std::hash::RandomState) -> Option<u64> {

@@ -3,15 +3,15 @@
 //! In the first generation a status brings its resource into the world; later it must say what is known already.
 
 use super::state::{Context, GState, MState, PState, Seq};
-use super::{Attempt, Order, Step, Verdict};
+use super::{At, Order, Step, Verdict};
 use crate::read::error::Resource;
 use crate::read::event::{NONE, Prior};
 use crate::read::rule::Rule;
 use crate::wire::{GoStatus, ProcStatus};
 
 impl Order {
-    pub(super) fn proc_status(&mut self, at: &Attempt<'_>, mut cx: Context) -> Verdict {
-        let [id, status, ..] = at.raw.args;
+    pub(super) fn proc_status(&mut self, at: At<'_>, mut cx: Context) -> Verdict {
+        let [id, status, ..] = self.event.args;
         let id = id as i64;
         let Some(status) = ProcStatus::from_u8(status as u8) else {
             let detail = format!("It is {status}.");
@@ -19,7 +19,7 @@ impl Order {
         };
         let seq = Seq { generation: at.generation, number: 0 };
         let first = self.in_first_generation(at);
-        let mut args = at.raw.args;
+        let mut args = self.event.args;
         let mut prior = Prior::Implied;
         let mut owner = None;
         if let Some(state) = self.ps.get_mut(id) {
@@ -46,12 +46,12 @@ impl Order {
         if let Some((m, MState { g, .. })) = owner {
             cx = Context { m, p: id, g, ..cx };
         }
-        self.happen_as(at, cx, at.raw.kind, args, prior);
+        self.happen_as(cx, at.kind, args, prior);
         Ok(Step::Done)
     }
 
-    pub(super) fn go_status(&mut self, at: &Attempt<'_>, mut cx: Context) -> Verdict {
-        let [id, m, status, _] = at.raw.args;
+    pub(super) fn go_status(&mut self, at: At<'_>, mut cx: Context) -> Verdict {
+        let [id, m, status, _] = self.event.args;
         let (id, m) = (id as i64, m as i64);
         let Some(status) = GoStatus::from_u8(status as u8) else {
             return Err(at.broken(Rule::GoStatusKnown, Resource::G(id)).detail(format!("It is {status}.")));
@@ -93,11 +93,11 @@ impl Order {
             }
             GoStatus::Bad | GoStatus::Runnable | GoStatus::Waiting => {}
         }
-        self.happen_as(at, cx, at.raw.kind, at.raw.args, prior);
+        self.happen_as(cx, at.kind, self.event.args, prior);
         Ok(Step::Done)
     }
 
-    fn wrong_owner(&self, at: &Attempt<'_>, id: i64, m: i64, has: i64) -> crate::read::error::Broken {
+    fn wrong_owner(&self, at: At<'_>, id: i64, m: i64, has: i64) -> crate::read::error::Broken {
         at.broken(Rule::SyscallOwner, Resource::G(id)).detail(format!("M {m} has G {has}."))
     }
 }
