@@ -7,6 +7,8 @@ pub mod atomic;
 pub mod barrier;
 pub mod clock;
 #[cfg(feature = "read")]
+mod pages;
+#[cfg(feature = "read")]
 pub mod read;
 pub mod record;
 pub mod symbol;

@@ -32,7 +32,7 @@ mod user;
 mod wait;
 mod world;
 
-use std::io::Read;
+use crate::read::Input;
 
 use crate::read::{Error, Event, Info, Reader, Tables, Transition, Version};
 use crate::wire::Ev;
@@ -276,7 +276,7 @@ impl Builder {
 }
 
 /// Reads a trace to its end or break. The summary is of what came before the break.
-pub fn summarize<R: Read>(reader: &mut Reader<R>) -> (Summary, Option<Error>) {
+pub fn summarize<R: Input>(reader: &mut Reader<R>) -> (Summary, Option<Error>) {
     let mut builder = Builder::new(reader.version());
     while let Some(event) = reader.next() {
         match event {

@@ -1,10 +1,8 @@
 //! Batches: their headers, and what kind of content each has.
 
-use std::io::Read;
-
 use super::error::{Broken, Error, Resource};
 use super::rule::Rule;
-use super::source::Source;
+use super::source::{Input, Source};
 use super::version::Version;
 use crate::wire::{Ev, MAX_BATCH_BYTES, MAX_BATCH_HEADER_BYTES, varint};
 
@@ -40,7 +38,7 @@ impl Batch {
         if self.experiment != 0 {
             return Content::Experiment;
         }
-        let first = bytes[self.start as usize..self.end as usize].first();
+        let first = bytes.get(self.start as usize).filter(|_| self.start < self.end);
         match first.and_then(|&byte| Ev::from_u8(byte)) {
             Some(Ev::Strings) => Content::Strings,
             Some(Ev::Stacks) => Content::Stacks,
@@ -116,7 +114,7 @@ pub(crate) fn glimpse(bytes: &[u8], pos: usize) -> Option<Glimpse> {
 }
 
 /// Reads the batch at `pos` into the buffer.
-pub(crate) fn next<R: Read>(source: &mut Source<R>, pos: usize) -> Result<Next, Error> {
+pub(crate) fn next<R: Input>(source: &mut Source<R>, pos: usize, version: Version) -> Result<Next, Error> {
     if !source.fill_to(pos + 1)? {
         return Ok(Next::Eof);
     }
@@ -149,10 +147,17 @@ pub(crate) fn next<R: Read>(source: &mut Source<R>, pos: usize) -> Result<Next, 
         return Err(broken(Rule::BatchSize).detail(format!("It has {size}.")).into());
     }
     let end = batch.start as usize + size as usize;
-    if !source.fill_to(end)? {
+    batch.end = end as u32;
+    // What it holds is what its first byte says.
+    let starts = size == 0 || source.fill_to(batch.start as usize + 1)?;
+    let is_whole = if starts && batch.content(source.bytes(), version) == Content::Events {
+        source.pass_to(end)?
+    } else {
+        source.fill_to(end)?
+    };
+    if !is_whole {
         let has = source.bytes().len() - batch.start as usize;
         return Err(broken(Rule::BatchCut).detail(format!("It has {has} of {size} bytes.")).into());
     }
-    batch.end = end as u32;
     Ok(Next::Batch(batch))
 }

@@ -5,11 +5,11 @@
 //! times the same M comes first: the order of attempts is part of the verdict (an M exists for others once it was
 //! tried).
 
-use super::error::{Broken, Resource};
+use super::error::{Broken, Error, Resource};
 use super::generation::{EventBatch, Generation, MBatches};
 use super::order::Slot;
 use super::rule::Rule;
-use super::source::PAD;
+use super::source::{Input, PAD, Source};
 use super::tables::to_ns;
 use crate::wire::spec::{TIMED, Timed};
 use crate::wire::{Ev, MAX_TIMED_ARGS, varint};
@@ -18,7 +18,7 @@ use crate::wire::{Ev, MAX_TIMED_ARGS, varint};
 ///
 /// Of the next event it knows only what it takes to choose among Ms. Its arguments are decoded where they are needed, once for each
 /// attempt: most have only one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Cursor {
     pub m: i64,
     /// The M's place in the order, once an event of it was tried.
@@ -26,21 +26,52 @@ pub(crate) struct Cursor {
     /// When the next event was, in ns. 0 is also the time before the first event of a batch, and then the base is taken again,
     /// as Go does.
     pub time: i64,
-    /// The batch that it is in; its place in the generation, and that of its arguments.
+    /// The batch that it is in: `body[..end]`, and [`PAD`] more.
     batch: EventBatch,
+    body: Vec<u8>,
+    end: u32,
+    /// Where it begins in the file.
+    offset: u64,
+    /// The places of the next event and of its arguments in it.
     pos: u32,
     args_pos: u32,
     next: Timed,
 }
 
 impl Cursor {
-    /// The stream of `batches`, standing at its first event.
-    pub fn open(batches: &MBatches, generation: &Generation, bytes: &[u8]) -> Result<Cursor, Broken> {
+    /// The stream of `batches`, standing at its first event. `body` is memory to be used again.
+    pub fn open<R: Input>(
+        batches: &MBatches,
+        generation: &Generation,
+        source: &Source<R>,
+        body: Vec<u8>,
+    ) -> Result<Cursor, Error> {
         let batch = generation.batches[batches.first as usize];
-        let (slot, pos, next) = (Slot::default(), batch.start, TIMED[Ev::GoStop as usize]);
-        let mut cursor = Cursor { m: batches.m, slot, time: 0, batch, pos, args_pos: pos, next };
-        cursor.peek(generation, bytes)?; // No batch in the list is empty.
+        let (slot, next) = (Slot::default(), TIMED[Ev::GoStop as usize]);
+        let mut cursor =
+            Cursor { m: batches.m, slot, time: 0, batch, body, end: 0, offset: 0, pos: 0, args_pos: 0, next };
+        cursor.enter(source)?;
+        cursor.peek(generation)?; // No batch in the list is empty.
         Ok(cursor)
+    }
+
+    /// Goes to the beginning of its batch.
+    fn enter<R: Input>(&mut self, source: &Source<R>) -> Result<(), Error> {
+        source.body(self.batch.start, self.batch.end, &mut self.body)?;
+        (self.pos, self.end, self.time) = (0, self.batch.end - self.batch.start, 0);
+        self.offset = source.base() + u64::from(self.batch.start);
+        Ok(())
+    }
+
+    /// Goes to the beginning of the next batch. `false` if there is none.
+    #[cold]
+    fn next_batch<R: Input>(&mut self, generation: &Generation, source: &Source<R>) -> Result<bool, Error> {
+        if self.batch.next == 0 {
+            return Ok(false);
+        }
+        self.batch = generation.batches[self.batch.next as usize];
+        self.enter(source)?;
+        Ok(true)
     }
 
     /// The kind of the next event.
@@ -51,44 +82,39 @@ impl Cursor {
 
     /// Where the next event stands in the file.
     #[inline(always)]
-    pub fn offset(&self, generation: &Generation) -> u64 {
-        generation.info.offset + u64::from(self.pos)
+    pub fn offset(&self) -> u64 {
+        self.offset + u64::from(self.pos)
     }
 
     /// Goes on to the event after that which ends at `end`. `false` at the end of the stream.
     #[inline(always)]
-    pub fn advance(&mut self, end: u32, generation: &Generation, bytes: &[u8]) -> Result<bool, Broken> {
+    pub fn advance<R: Input>(&mut self, end: u32, generation: &Generation, source: &Source<R>) -> Result<bool, Error> {
         self.pos = end;
-        if end == self.batch.end {
-            if self.batch.next == 0 {
-                return Ok(false);
-            }
-            self.batch = generation.batches[self.batch.next as usize];
-            self.pos = self.batch.start;
-            self.time = 0;
+        if end == self.end && !self.next_batch(generation, source)? {
+            return Ok(false);
         }
-        self.peek(generation, bytes)?;
+        self.peek(generation)?;
         Ok(true)
     }
 
-    /// Decodes the kind and the time of the event at `pos`. `bytes` may go on behind those of the generation.
+    /// Decodes the kind and the time of the event at `pos`.
     #[inline(always)]
-    fn peek(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
+    fn peek(&mut self, generation: &Generation) -> Result<(), Broken> {
         if self.time == 0 {
             self.time = to_ns(self.batch.time, generation.tables.ns_per_unit);
         }
-        let window = window::<PAD>(bytes, self.pos);
+        let window = window::<PAD>(&self.body, self.pos);
         let near = window.and_then(|window| {
             let next = TIMED[usize::from(window[0])];
             let (delta, len) = number_near(window, 1)?;
             Some((next, delta, self.pos + len as u32))
         });
         match near {
-            Some((next, delta, args_pos)) if next.numbers != 0 && args_pos <= self.batch.end => {
+            Some((next, delta, args_pos)) if next.numbers != 0 && args_pos <= self.end => {
                 self.set(next, delta, args_pos, generation);
                 Ok(())
             }
-            _ => self.peek_far(generation, bytes),
+            _ => self.peek_far(generation),
         }
     }
 
@@ -100,44 +126,44 @@ impl Cursor {
 
     /// The same for whatever may stand there.
     #[cold]
-    fn peek_far(&mut self, generation: &Generation, bytes: &[u8]) -> Result<(), Broken> {
-        let batch = &bytes[..self.batch.end as usize];
+    fn peek_far(&mut self, generation: &Generation) -> Result<(), Broken> {
+        let batch = &self.body[..self.end as usize];
         let mut pos = self.pos as usize;
         let next = TIMED[usize::from(batch[pos])];
         if next.numbers == 0 {
-            return Err(self.undecodable(batch[pos], self.offset(generation)));
+            return Err(self.undecodable(batch[pos], self.offset()));
         }
         pos += 1;
-        let delta = varint::read(batch, &mut pos).ok_or_else(|| self.cut(next.ev, generation))?;
+        let delta = varint::read(batch, &mut pos).ok_or_else(|| self.cut(next.ev))?;
         self.set(next, delta, pos as u32, generation);
         Ok(())
     }
 
     /// Decodes the arguments of the next event, and answers where it ends.
     #[inline(always)]
-    pub fn args(&self, generation: &Generation, bytes: &[u8], args: &mut [u64; ARGS]) -> Result<u32, Broken> {
-        let window = window::<ARGS_WINDOW>(bytes, self.args_pos);
+    pub fn args(&self, args: &mut [u64; ARGS]) -> Result<u32, Broken> {
+        let window = window::<ARGS_WINDOW>(&self.body, self.args_pos);
         let len = window.and_then(|window| args_near(window, usize::from(self.next.numbers) - 1, args));
         match len.map(|len| self.args_pos + len as u32) {
-            Some(end) if end <= self.batch.end => Ok(end),
-            _ => self.args_far(generation, bytes, args),
+            Some(end) if end <= self.end => Ok(end),
+            _ => self.args_far(args),
         }
     }
 
     #[cold]
-    fn args_far(&self, generation: &Generation, bytes: &[u8], args: &mut [u64; ARGS]) -> Result<u32, Broken> {
-        let batch = &bytes[..self.batch.end as usize];
+    fn args_far(&self, args: &mut [u64; ARGS]) -> Result<u32, Broken> {
+        let batch = &self.body[..self.end as usize];
         let mut pos = self.args_pos as usize;
         *args = [0; ARGS];
         for arg in &mut args[..usize::from(self.next.numbers) - 1] {
-            *arg = varint::read(batch, &mut pos).ok_or_else(|| self.cut(self.next.ev, generation))?;
+            *arg = varint::read(batch, &mut pos).ok_or_else(|| self.cut(self.next.ev))?;
         }
         Ok(pos as u32)
     }
 
     #[cold]
-    fn cut(&self, kind: Ev, generation: &Generation) -> Broken {
-        Broken::new(Rule::EventArgs, Resource::M(self.m), self.offset(generation)).event(kind)
+    fn cut(&self, kind: Ev) -> Broken {
+        Broken::new(Rule::EventArgs, Resource::M(self.m), self.offset()).event(kind)
     }
 
     #[cold]
@@ -214,9 +240,10 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    pub fn clear(&mut self) {
-        self.cursors.clear();
+    /// Empties it, and gives the memory of a cursor's batch.
+    pub fn clear(&mut self) -> Vec<u8> {
         self.heap.clear();
+        self.cursors.drain(..).next_back().map_or(Vec::new(), |cursor| cursor.body)
     }
 
     pub fn push(&mut self, cursor: Cursor) {
@@ -343,7 +370,18 @@ mod tests {
         for (i, &time) in times.iter().enumerate() {
             let batch = EventBatch { time: 0, start: 0, end: 0, next: 0 };
             let (m, slot, next) = (i as i64, Slot::default(), TIMED[Ev::GoStop as usize]);
-            frontier.push(Cursor { m, slot, time, batch, pos: 0, args_pos: 0, next });
+            frontier.push(Cursor {
+                m,
+                slot,
+                time,
+                batch,
+                body: Vec::new(),
+                end: 0,
+                offset: 0,
+                pos: 0,
+                args_pos: 0,
+                next,
+            });
         }
         frontier
     }

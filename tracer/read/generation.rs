@@ -8,14 +8,13 @@
 //!     help, as they may be wrong.
 
 use std::collections::hash_map::Entry;
-use std::io::Read;
 use std::sync::Arc;
 
 use super::batch::{self, Batch, Content, Next};
 use super::error::{Broken, Error, Resource};
 use super::hash::IdMap;
 use super::rule::Rule;
-use super::source::Source;
+use super::source::{Input, Source};
 use super::tables::{ClockSnapshot, Entries, Tables, to_ns};
 use super::version::Version;
 use crate::wire::{Ev, varint};
@@ -107,7 +106,11 @@ pub(crate) struct Reached {
 }
 
 /// Reads the generation that begins at the first byte of the buffer. What is in the buffer before must be consumed.
-pub(crate) fn load<R: Read>(source: &mut Source<R>, version: Version, reached: &mut Reached) -> Result<Outcome, Error> {
+pub(crate) fn load<R: Input>(
+    source: &mut Source<R>,
+    version: Version,
+    reached: &mut Reached,
+) -> Result<Outcome, Error> {
     *reached = Reached::default();
     if version < Version::Go126 {
         load_until_next(source, version, reached)
@@ -116,11 +119,11 @@ pub(crate) fn load<R: Read>(source: &mut Source<R>, version: Version, reached: &
     }
 }
 
-fn load_until_end<R: Read>(source: &mut Source<R>, version: Version, reached: &mut Reached) -> Result<Outcome, Error> {
+fn load_until_end<R: Input>(source: &mut Source<R>, version: Version, reached: &mut Reached) -> Result<Outcome, Error> {
     let mut loading = Loading::new(source.base());
     let mut pos = 0;
     loop {
-        let batch = match batch::next(source, pos)? {
+        let batch = match batch::next(source, pos, version)? {
             Next::Batch(batch) => batch,
             Next::End => {
                 pos += 1;
@@ -157,13 +160,17 @@ fn load_until_end<R: Read>(source: &mut Source<R>, version: Version, reached: &m
 }
 
 /// Before Go 1.26 a generation ends where a batch of the next one begins.
-fn load_until_next<R: Read>(source: &mut Source<R>, version: Version, reached: &mut Reached) -> Result<Outcome, Error> {
+fn load_until_next<R: Input>(
+    source: &mut Source<R>,
+    version: Version,
+    reached: &mut Reached,
+) -> Result<Outcome, Error> {
     let mut loading = Loading::new(source.base());
     let mut pos = 0;
     let mut after = None;
     loop {
         let offset = source.base() + pos as u64;
-        let batch = match batch::next(source, pos) {
+        let batch = match batch::next(source, pos, version) {
             Ok(Next::Batch(batch)) => batch,
             Ok(Next::End) => Err(Broken::new(Rule::GenerationZero, Resource::Trace, offset))?,
             Ok(Next::Eof) if pos == 0 && offset > Version::HEADER_BYTES as u64 => {

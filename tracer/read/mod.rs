@@ -7,6 +7,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tracer::read::Error> {
+//! // A `TraceFile` would leave events in the file until they are wanted.
 //! let mut reader = tracer::read::Reader::new(std::fs::File::open("trace.out")?)?;
 //! while let Some(event) = reader.next() {
 //!     let event = event?;
@@ -22,7 +23,7 @@
 //!
 //! Invariants:
 //!
-//! D1. A reader MUST hold one generation at a time, and take no memory that the bytes it has read do not account for.
+//! D1. A reader MUST hold one generation at a time at most (of a [`TraceFile`], less: see `source`), and take no memory that the bytes it has read do not account for.
 //!     Otherwise a trace as long as a day, or a file made for harm, ends the process that looks at it.
 //! D2. Nothing in a file may panic. What cannot be is an [`Error`] that says the rule, the resource and the byte.
 //! D3. An error MUST come after the events of every whole generation before it: a cut or damaged file tells what it
@@ -54,5 +55,6 @@ pub use event::{Event, Kind, NONE, Prior, Raw, State, Transition};
 pub use generation::Info;
 pub use reader::Reader;
 pub use rule::Rule;
+pub use source::{Input, TraceFile};
 pub use tables::{ClockSnapshot, ExtRecord, Frame, Tables};
 pub use version::Version;

@@ -8,7 +8,6 @@
 //! Each step offers the earliest event of the frontier to [`Order`]; if it cannot happen yet, the others in the order
 //! of their times. If none can, the trace is broken. A generation ends when the frontier is empty.
 
-use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use super::generation::{self, Generation, Info, Outcome, Reached, Sample};
 use super::order::{Attempt, Order, Step};
 use super::resync;
 use super::rule::Rule;
-use super::source::Source;
+use super::source::{Input, Source};
 use super::tables::{Tables, to_ns};
 use super::version::Version;
 use crate::wire::{ArgKind, Ev, SPECS};
@@ -58,9 +57,9 @@ pub struct Reader<R> {
     unfinished: u64,
 }
 
-impl<R: Read> Reader<R> {
-    /// A reader of the trace that `from` gives, which it reads in large pieces. Fails if that does not begin as a trace
-    /// does.
+impl<R: Input> Reader<R> {
+    /// A reader of the trace that `from` gives, which it reads in large pieces; of a [`TraceFile`](super::TraceFile), where it lies. Fails if
+    /// that does not begin as a trace does.
     pub fn new(from: R) -> Result<Reader<R>, Error> {
         let mut source = Source::new(from);
         let version = Version::from_header(&header(&mut source)?)?;
@@ -167,6 +166,7 @@ impl<R: Read> Reader<R> {
         };
         let from = self.source.base() + pos as u64;
         self.source.consume(pos);
+        self.source.fill_holes()?; // L2
         let found = resync::find(&mut self.source, self.version, last, damaged)?;
         self.order = self.order.anew();
         self.frontier.clear();
@@ -178,7 +178,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Whether all events of the generation at hand can happen, with nothing before them. Leaves an order in which nothing has.
-    fn try_alone(&mut self) -> Result<(), Broken> {
+    fn try_alone(&mut self) -> Result<(), Error> {
         let tolerated = self.order.take_tolerated();
         self.open_frontier()?;
         while self.frontier.first_time().is_some() {
@@ -189,7 +189,7 @@ impl<R: Read> Reader<R> {
                 let event = self.order.event();
                 let ids = &IDS[event.kind as usize];
                 if !ids.are_in(&event.args, &self.generation.tables) {
-                    return Err(ids.missing(event, &self.generation.tables));
+                    return Err(ids.missing(event, &self.generation.tables).into());
                 }
                 let Some(next) = self.order.pop() else { break };
                 *self.order.event() = next;
@@ -242,11 +242,11 @@ impl<R: Read> Reader<R> {
 
     /// Goes on to the event that is next by its time, or another one if that cannot happen yet.
     #[inline(always)] // Loops over events are few, and the rest of theirs is small.
-    fn step_first(&mut self) -> Result<(), Broken> {
+    fn step_first(&mut self) -> Result<(), Error> {
         if !self.attempt(0)? {
             self.attempt_rest()?;
         }
-        self.give()
+        Ok(self.give()?)
     }
 
     #[cold]
@@ -259,30 +259,30 @@ impl<R: Read> Reader<R> {
 
     /// Offers the next event of the M at this place of the frontier.
     #[inline(always)] // There are two callers; one has most of the events.
-    fn attempt(&mut self, place: usize) -> Result<bool, Broken> {
-        let (generation, bytes) = (&self.generation, self.source.padded());
+    fn attempt(&mut self, place: usize) -> Result<bool, Error> {
+        let generation = &self.generation;
         let cursor = self.frontier.at_mut(place);
         let event = self.order.event();
         // In place: to copy what has just been written in smaller pieces makes the processor wait.
-        let end = cursor.args(generation, bytes, &mut event.args)?;
+        let end = cursor.args(&mut event.args)?;
         (event.kind, event.time, event.file_time) = (cursor.kind(), cursor.time, cursor.time);
-        event.offset = cursor.offset(generation);
+        event.offset = cursor.offset();
         let (number, tables) = (generation.info.number, &*generation.tables);
         match self.order.advance_here(cursor.m, &mut cursor.slot, number, tables) {
             Ok(Step::NotYet) => Ok(false),
             Ok(Step::Done) => {
-                let goes_on = cursor.advance(end, generation, bytes)?;
+                let goes_on = cursor.advance(end, generation, &self.source)?;
                 let time = cursor.time;
                 self.frontier.moved(place, time, goes_on);
                 Ok(true)
             }
-            Err(broken) => Err(broken),
+            Err(broken) => Err(broken.into()),
         }
     }
 
     /// The same for another than the first.
     #[inline(never)]
-    fn attempt_other(&mut self, place: usize) -> Result<bool, Broken> {
+    fn attempt_other(&mut self, place: usize) -> Result<bool, Error> {
         self.attempt(place)
     }
 
@@ -290,13 +290,13 @@ impl<R: Read> Reader<R> {
     fn raw_at(&self, place: usize) -> Result<Raw, Broken> {
         let cursor = self.frontier.at(place);
         let mut args = [0; 4];
-        cursor.args(&self.generation, self.source.padded(), &mut args)?;
-        Ok(Raw { kind: cursor.kind(), time: cursor.time, args, offset: cursor.offset(&self.generation) })
+        cursor.args(&mut args)?;
+        Ok(Raw { kind: cursor.kind(), time: cursor.time, args, offset: cursor.offset() })
     }
 
     /// The earliest event cannot happen yet: somebody else's must.
     #[cold]
-    fn attempt_rest(&mut self) -> Result<(), Broken> {
+    fn attempt_rest(&mut self) -> Result<(), Error> {
         self.frontier.sort();
         for place in 1..self.frontier.len() {
             if self.attempt_other(place)? {
@@ -304,7 +304,7 @@ impl<R: Read> Reader<R> {
             }
         }
         let first = self.frontier.at(0);
-        let broken = Broken::new(Rule::Stuck, Resource::M(first.m), first.offset(&self.generation)).event(first.kind());
+        let broken = Broken::new(Rule::Stuck, Resource::M(first.m), first.offset()).event(first.kind());
         let mut detail = format!("None of the {} Ms can go on:", self.frontier.len());
         for place in 0..self.frontier.len().min(STUCK_REPORTS) {
             let (m, raw) = (self.frontier.at(place).m, self.raw_at(place)?);
@@ -313,7 +313,7 @@ impl<R: Read> Reader<R> {
             detail += "\n    ";
             detail += &self.order.why_not_yet(attempt);
         }
-        Err(broken.detail(detail))
+        Err(broken.detail(detail).into())
     }
 
     /// Goes on to the next generation, or to the end.
@@ -364,10 +364,10 @@ impl<R: Read> Reader<R> {
         self.sync(to_ns(self.generation.min_time, self.generation.tables.ns_per_unit), true)
     }
 
-    fn open_frontier(&mut self) -> Result<(), Broken> {
-        self.frontier.clear();
+    fn open_frontier(&mut self) -> Result<(), Error> {
+        let mut spare = self.frontier.clear();
         for m in &self.generation.ms {
-            let cursor = Cursor::open(m, &self.generation, self.source.padded())?;
+            let cursor = Cursor::open(m, &self.generation, &self.source, std::mem::take(&mut spare))?;
             self.frontier.push(cursor);
         }
         Ok(())
@@ -420,14 +420,14 @@ impl<R: Read> Reader<R> {
 }
 
 /// Takes the header out of the source.
-fn header<R: Read>(source: &mut Source<R>) -> Result<[u8; Version::HEADER_BYTES], Error> {
+fn header<R: Input>(source: &mut Source<R>) -> Result<[u8; Version::HEADER_BYTES], Error> {
     source.fill_to(Version::HEADER_BYTES)?;
     let header = *source.bytes().first_chunk().ok_or(Error::NotATrace)?;
     source.consume(Version::HEADER_BYTES);
     Ok(header)
 }
 
-impl<R: Read> Iterator for Reader<R> {
+impl<R: Input> Iterator for Reader<R> {
     type Item = Result<Event, Error>;
 
     #[inline]

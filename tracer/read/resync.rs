@@ -11,11 +11,9 @@
 //!     a time that grows with its square: so what is believed is passed over as a whole, and never looked at again.
 //! Y2. What is in memory MUST be no more than a few batches.
 
-use std::io::Read;
-
 use super::batch::{self, Glimpse};
 use super::error::Error;
-use super::source::Source;
+use super::source::{Input, Source};
 use super::version::Version;
 use crate::wire::{Ev, MAX_BATCH_BYTES, MAX_BATCH_HEADER_BYTES};
 
@@ -30,7 +28,7 @@ const STEP: usize = 256 << 10;
 
 /// Moves the beginning of the source to where a generation after `last` seems to begin that is not `damaged`. `false`, and the
 /// source is at its end, if there is none.
-pub(crate) fn find<R: Read>(source: &mut Source<R>, version: Version, last: u64, damaged: u64) -> Result<bool, Error> {
+pub(crate) fn find<R: Input>(source: &mut Source<R>, version: Version, last: u64, damaged: u64) -> Result<bool, Error> {
     let mut pos = 0;
     loop {
         if pos >= STEP {
@@ -56,7 +54,7 @@ pub(crate) fn find<R: Read>(source: &mut Source<R>, version: Version, last: u64,
 }
 
 /// Whether the source seems to begin with a batch.
-pub(crate) fn begins<R: Read>(source: &mut Source<R>, version: Version) -> Result<bool, Error> {
+pub(crate) fn begins<R: Input>(source: &mut Source<R>, version: Version) -> Result<bool, Error> {
     source.fill_to(CHAIN_BYTES)?;
     Ok(believe(source.bytes(), 0, version).is_some())
 }

@@ -30,8 +30,8 @@
 //! V3. Wrong use of tasks and regions is the traced program's, not the file's: it MUST be a warning here. ([`Reader`] refuses
 //!     it where Go's does.)
 
+use super::source::Input;
 use std::fmt;
-use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ pub struct Salvage<R> {
     ended: bool,
 }
 
-impl<R: Read> Salvage<R> {
+impl<R: Input> Salvage<R> {
     /// Fails if the file does not begin as a trace of a known version does, and no batches follow on what stands there instead.
     pub fn new(from: R) -> Result<Salvage<R>, Error> {
         let (mut reader, header) = Reader::new_without_header(from)?;
@@ -303,7 +303,7 @@ impl<R: Read> Salvage<R> {
     }
 }
 
-impl<R: Read> Iterator for Salvage<R> {
+impl<R: Input> Iterator for Salvage<R> {
     type Item = Salvaged;
 
     fn next(&mut self) -> Option<Salvaged> {

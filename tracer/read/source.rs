@@ -1,46 +1,121 @@
 //! The bytes of the generation at hand.
 //!
-//! Everything is decoded from one buffer, which holds one generation and whatever the source gave beyond it. It grows
+//! Batches are found, and tables decoded, in one buffer, which holds one generation and whatever the source gave beyond it. It grows
 //! by what the source gives and by nothing that a file says.
+//!
+//! - L1: of a file, which can be read at any place, the events stay where they are until they are wanted: the buffer has *holes* where
+//!   their batches are, which take no memory ([`pages`](crate::pages)). Nothing but [`Source::body`] MUST look into one.
+//! - L2: whoever wants to look anywhere, as the search in a damaged file does, has the holes filled first ([`Source::fill_holes`]).
 
-use std::io::{ErrorKind, Read};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek};
 
 use super::error::{Broken, Error, Resource};
 use super::rule::Rule;
+use crate::pages::Buffer;
 
 /// How much room a read is offered.
 const CHUNK: usize = 256 << 10;
 
+/// The same where what follows is to stay in the file: enough for a batch's header.
+const GLANCE: usize = 256;
+
 /// So many bytes of no meaning follow those that came from the source, so that a look ahead needs no care.
 pub(crate) const PAD: usize = 64;
+
+/// What a trace can be read from: whatever is [`Read`], and a [`TraceFile`].
+pub trait Input {
+    /// As [`Read::read`].
+    fn read_next(&mut self, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// How many bytes there are, if they can be had in any order, by [`Input::read_at`]. Then `read_next` is not called.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
+    /// Reads the bytes from `offset` on, of those that `read_next` would give. May give fewer than `buf` has room for; none at the end.
+    fn read_at(&self, _buf: &mut [u8], _offset: u64) -> io::Result<usize> {
+        Err(ErrorKind::Unsupported.into())
+    }
+}
+
+impl<R: Read> Input for R {
+    fn read_next(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read(buf)
+    }
+}
+
+/// A file that is read where it lies: of a generation only the tables are in memory, and of each M the batch at hand. A [`File`] by itself
+/// is read from its beginning to its end, with a whole generation in memory.
+///
+/// Somebody who cuts the file meanwhile makes an error and nothing worse.
+#[derive(Debug)]
+pub struct TraceFile {
+    file: File,
+    start: u64,
+    size: u64,
+}
+
+impl TraceFile {
+    /// The rest of `file`, from where it stands. `None` if it is none that can be read in any order: a pipe, or a device.
+    pub fn new(mut file: File) -> io::Result<Option<TraceFile>> {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || cfg!(not(any(unix, windows))) {
+            return Ok(None);
+        }
+        let start = file.stream_position()?;
+        Ok(Some(TraceFile { file, start, size: metadata.len().saturating_sub(start) }))
+    }
+}
+
+impl Input for TraceFile {
+    fn read_next(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buf)
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.size)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        #[cfg(unix)]
+        return std::os::unix::fs::FileExt::read_at(&self.file, buf, self.start + offset);
+        #[cfg(windows)]
+        return std::os::windows::fs::FileExt::seek_read(&self.file, buf, self.start + offset);
+        #[cfg(not(any(unix, windows)))]
+        {
+            let _ = (buf, offset);
+            Err(ErrorKind::Unsupported.into())
+        }
+    }
+}
 
 /// A source and the part of it that is in memory.
 #[derive(Debug)]
 pub(crate) struct Source<R> {
     from: R,
-    buf: Vec<u8>,
-    /// `buf[..filled]` came from the source; [`PAD`] more follow, once something has come.
+    buf: Buffer,
+    /// `buf[..filled]` came from the source, but for holes; [`PAD`] more follow, once something has come.
     filled: usize,
     /// Where `buf[0]` stands in the file.
     base: u64,
     eof: bool,
+    /// How many bytes the source has, if it can be read at any place.
+    size: Option<u64>,
+    /// Events stay where they are (L1).
+    leaves: bool,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Input> Source<R> {
     pub fn new(from: R) -> Source<R> {
-        Source { from, buf: Vec::new(), filled: 0, base: 0, eof: false }
+        let size = from.size();
+        Source { from, buf: Buffer::new(), filled: 0, base: 0, eof: false, size, leaves: size.is_some() }
     }
 
-    /// The bytes that are in memory.
+    /// The bytes that are in memory, and holes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buf[..self.filled]
-    }
-
-    /// The same and [`PAD`] bytes of no meaning.
-    #[inline]
-    pub fn padded(&self) -> &[u8] {
-        &self.buf
     }
 
     /// Where the first of [`Source::bytes`] stands in the file.
@@ -60,39 +135,111 @@ impl<R: Read> Source<R> {
         self.base += bytes as u64;
         // One large generation must not keep its memory for the whole file.
         if self.buf.len() > 4 * (self.filled + bytes) + CHUNK + PAD {
-            self.buf.truncate(self.filled + bytes + PAD);
+            self.buf.resize(self.filled + bytes + PAD);
             self.buf.shrink_to_fit();
         }
     }
 
     /// Reads once. At the end of the source this sets [`Source::at_end`].
     pub fn fill(&mut self) -> Result<(), Error> {
-        if self.filled > u32::MAX as usize - CHUNK - PAD {
-            return Err(Broken::new(Rule::GenerationSize, Resource::Trace, self.base).into());
-        }
+        self.fill_by(if self.leaves { GLANCE } else { CHUNK })
+    }
+
+    fn fill_by(&mut self, want: usize) -> Result<(), Error> {
+        self.check_size(self.filled)?;
         if self.filled + PAD >= self.buf.len() {
-            self.buf.resize(self.filled + CHUNK + PAD, 0);
+            self.buf.resize(self.filled + want + PAD);
         }
-        loop {
-            let room = self.filled..self.buf.len() - PAD;
-            match self.from.read(&mut self.buf[room]) {
-                Ok(n) => {
-                    self.filled += n;
-                    self.eof |= n == 0;
-                    return Ok(());
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
+        let end = if self.leaves { (self.filled + want).min(self.buf.len() - PAD) } else { self.buf.len() - PAD };
+        let room = self.filled..end;
+        let n = read(&mut self.from, self.size.map(|_| self.base + self.filled as u64), &mut self.buf[room])?;
+        self.filled += n;
+        self.eof |= n == 0;
+        Ok(())
     }
 
     /// Reads until `end` bytes are in memory or the source ends; says whether they are.
     pub fn fill_to(&mut self, end: usize) -> Result<bool, Error> {
         while self.filled < end && !self.eof {
-            self.fill()?;
+            if self.leaves {
+                self.fill_by((end - self.filled).max(GLANCE))?;
+            } else {
+                self.fill()?;
+            }
         }
         Ok(self.filled >= end)
+    }
+
+    /// The same for the body of a batch of events, which may stay where it is (L1).
+    pub fn pass_to(&mut self, end: usize) -> Result<bool, Error> {
+        let is_there = self.size.is_some_and(|size| self.base.saturating_add(end as u64) <= size);
+        if !self.leaves || !is_there || end <= self.filled {
+            return self.fill_to(end);
+        }
+        self.check_size(end)?;
+        if self.buf.len() < end + PAD {
+            self.buf.resize(end + PAD);
+        }
+        self.filled = end;
+        Ok(true)
+    }
+
+    fn check_size(&self, end: usize) -> Result<(), Error> {
+        if end > u32::MAX as usize - CHUNK - PAD {
+            return Err(Broken::new(Rule::GenerationSize, Resource::Trace, self.base).into());
+        }
+        Ok(())
+    }
+
+    /// The bytes of a batch of events, and [`PAD`] of no meaning.
+    pub fn body(&self, start: u32, end: u32, body: &mut Vec<u8>) -> Result<(), Error> {
+        let len = (end - start) as usize;
+        body.clear();
+        if !self.leaves {
+            body.extend_from_slice(&self.buf[start as usize..end as usize + PAD]);
+            return Ok(());
+        }
+        body.resize(len + PAD, 0);
+        self.read_whole(&mut body[..len], u64::from(start))
+    }
+
+    /// Reads what lies so many bytes behind the base.
+    fn read_whole(&self, mut buf: &mut [u8], at: u64) -> Result<(), Error> {
+        let mut offset = self.base + at;
+        while !buf.is_empty() {
+            match self.from.read_at(buf, offset) {
+                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the file has become shorter").into()),
+                Ok(n) => (buf, offset) = (&mut buf[n..], offset + n as u64),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the holes, and makes no more from now on (L2).
+    pub fn fill_holes(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.leaves) {
+            let mut buf = std::mem::replace(&mut self.buf, Buffer::new());
+            let result = self.read_whole(&mut buf[..self.filled], 0);
+            self.buf = buf;
+            return result;
+        }
+        Ok(())
+    }
+}
+
+/// Reads once.
+fn read<R: Input>(from: &mut R, at: Option<u64>, buf: &mut [u8]) -> io::Result<usize> {
+    loop {
+        let result = match at {
+            Some(offset) => from.read_at(buf, offset),
+            None => from.read_next(buf),
+        };
+        match result {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
 

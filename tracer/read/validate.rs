@@ -5,9 +5,9 @@
 //! promises (FORMAT.md, T1 to T8). It shares no state and no code with `order`, so that a mistake there does not excuse
 //! itself here. A trace with findings is one that Go's tools open; the recorder that wrote it has a bug.
 
+use super::source::Input;
 use std::collections::HashMap;
 use std::fmt;
-use std::io::Read;
 
 use super::error::{Error, Resource};
 use super::event::{Event, NONE, State, Transition};
@@ -197,7 +197,7 @@ fn resource_of((begin, id): Range) -> Resource {
 }
 
 /// Reads a trace to its end or break, and says what the recorder did wrong.
-pub fn validate<R: Read>(reader: &mut Reader<R>) -> (Findings, Option<Error>) {
+pub fn validate<R: Input>(reader: &mut Reader<R>) -> (Findings, Option<Error>) {
     let mut validator = Validator::default();
     while let Some(event) = reader.next() {
         match event {

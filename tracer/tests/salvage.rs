@@ -220,7 +220,7 @@ fn stand(whole: &[u8], cut_every: usize, flips: usize, seed: u64) {
     let judge = |trace: &[u8], good: usize, what: &str| {
         let mut report = None;
         let start = std::time::Instant::now();
-        let memory = peak(|| report = Some(Salvage::new(trace).expect("the header is good").finish()));
+        let memory = peak(|| report = Some(Salvage::new(trace).expect("the header is good").finish())) + trace.len();
         longest.set(longest.get().max(start.elapsed()));
         let report = report.expect("it was made");
         assert!(report.generations >= complete(good), "{what}: {report}");

@@ -14,7 +14,7 @@ use std::io::Read;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use tracer::read::{Kind, Reader};
+use tracer::read::{Kind, Reader, TraceFile};
 
 const USAGE: &str = "usage: read --go GOREADER [--rounds N] FILE...";
 
@@ -82,7 +82,8 @@ fn read(file: &str) -> Result<(), String> {
     let why = |e: &dyn std::fmt::Display| format!("{file}: {e}");
     let start = Instant::now();
     let (mut events, mut sum) = (0u64, 0u64);
-    let mut reader = Reader::new(File::open(file).map_err(|e| why(&e))?).map_err(|e| why(&e))?;
+    let trace = TraceFile::new(File::open(file).map_err(|e| why(&e))?).map_err(|e| why(&e))?;
+    let mut reader = Reader::new(trace.ok_or("not a regular file")?).map_err(|e| why(&e))?;
     while reader.advance().map_err(|e| why(&e))? {
         let event = reader.event();
         events += 1;

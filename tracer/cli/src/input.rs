@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use ruzstd::decoding::StreamingDecoder;
 use tracer::read::salvage::{Report, Salvage};
-use tracer::read::{Event, Info, Tables, Version};
+use tracer::read::{self, Event, Info, Tables, TraceFile, Version};
 use tracer::wire::Ev;
 
 use crate::{Verdict, say};
@@ -37,7 +37,7 @@ pub(crate) struct Source {
 /// A trace that is open.
 pub(crate) struct Input {
     name: String,
-    salvage: Salvage<Box<dyn Read>>,
+    salvage: Salvage<Bytes>,
     bar: ProgressBar,
 }
 
@@ -48,6 +48,58 @@ pub(crate) struct End {
     /// Events that were given, the boundaries between generations not counted.
     pub events: u64,
     pub report: Report,
+}
+
+/// What a trace is read from.
+enum Bytes {
+    /// In order: what is packed, and what is no file.
+    Stream(Box<dyn Read>),
+    /// In any order.
+    File(TraceFile, ProgressBar),
+}
+
+impl read::Input for Bytes {
+    fn read_next(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Bytes::Stream(from) => from.read(buf),
+            Bytes::File(file, _) => file.read_next(buf),
+        }
+    }
+
+    fn size(&self) -> Option<u64> {
+        match self {
+            Bytes::Stream(_) => None,
+            Bytes::File(file, _) => file.size(),
+        }
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Bytes::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
+            Bytes::File(file, bar) => {
+                let n = file.read_at(buf, offset)?;
+                bar.inc(n as u64);
+                Ok(n)
+            }
+        }
+    }
+}
+
+impl Bytes {
+    /// The file at `path`, if it can be read in any order and is not packed.
+    fn of_file(path: &Path, progress: bool) -> io::Result<Option<Bytes>> {
+        if path == Path::new("-") {
+            return Ok(None);
+        }
+        let Some(file) = TraceFile::new(File::open(path)?)? else { return Ok(None) };
+        let mut head = [0; ZSTD.len()];
+        let n = read::Input::read_at(&file, &mut head, 0)?;
+        if head[..n].starts_with(&GZIP) || head[..n] == ZSTD {
+            return Ok(None);
+        }
+        let bar = progress_bar(read::Input::size(&file), progress);
+        Ok(Some(Bytes::File(file, bar)))
+    }
 }
 
 impl Source {
@@ -73,7 +125,14 @@ impl Source {
 impl Input {
     /// Opens a trace. The error is a sentence.
     pub fn open(path: &Path, progress: bool) -> Result<Input, String> {
-        let Source { name, bytes, bar } = Source::open(path, progress)?;
+        // Whatever is wrong with it, the other way says, too.
+        let (name, bytes, bar) = match Bytes::of_file(path, progress) {
+            Ok(Some(Bytes::File(file, bar))) => (path.display().to_string(), Bytes::File(file, bar.clone()), bar),
+            _ => {
+                let Source { name, bytes, bar } = Source::open(path, progress)?;
+                (name, Bytes::Stream(bytes), bar)
+            }
+        };
         match Salvage::new(bytes) {
             Ok(salvage) => Ok(Input { name, salvage, bar }),
             Err(error) => Err(format!("{name}: {error}")),

@@ -10,12 +10,12 @@ use tracer::analyze::{self, mmu, profile};
 use tracer::read::alloc_free::AllocFree;
 use tracer::read::print::Printer;
 use tracer::read::salvage::{Salvage, Salvaged};
-use tracer::read::{Error, Event, NONE, Reader, Rule, validate};
+use tracer::read::{Error, Event, Input, NONE, Reader, Rule, validate};
 use tracer::text::{self, Widths};
 use tracer::wire::Ev;
 
 /// What a reader says of an input.
-fn read(from: impl Read) -> (Vec<Event>, Option<Error>) {
+fn read(from: impl Input) -> (Vec<Event>, Option<Error>) {
     let mut reader = match Reader::new(from) {
         Ok(reader) => reader,
         Err(error) => return (Vec::new(), Some(error)),
@@ -45,13 +45,35 @@ impl Read for Drip<'_> {
     }
 }
 
+/// Can be read at any place, a few bytes at a time, as a file can.
+#[derive(Clone, Copy)]
+struct Anywhere<'a>(&'a [u8]);
+
+impl Input for Anywhere<'_> {
+    fn read_next(&mut self, _buf: &mut [u8]) -> std::io::Result<usize> {
+        panic!("it can be read at any place")
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        let rest = self.0.get(offset as usize..).unwrap_or_default();
+        let n = rest.len().min(buf.len()).min(offset as usize % 4000 + 1);
+        buf[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
 /// The reader, salvage and the second opinion.
 pub fn reader(data: &[u8]) {
     let (events, error) = read(data);
-    // The same in any pieces, and so the same each time.
-    let (dripped, other) = read(Drip(data, 0));
-    assert_eq!(events, dripped);
-    assert_eq!(error.as_ref().map(Error::to_string), other.as_ref().map(Error::to_string));
+    // The same in any pieces, and so the same each time; and in any order.
+    for (others, other) in [read(Drip(data, 0)), read(Anywhere(data))] {
+        assert_eq!(events, others);
+        assert_eq!(error.as_ref().map(Error::to_string), other.as_ref().map(Error::to_string));
+    }
     for pair in events.windows(2) {
         // The end of time is the end of order.
         assert!(pair[0].time < pair[1].time || pair[0].time == i64::MAX, "{pair:?}");
@@ -63,7 +85,8 @@ pub fn reader(data: &[u8]) {
         assert!(broken.offset <= data.len() as u64, "{broken}");
         assert!(broken.to_string().contains(broken.rule.name()));
     }
-    salvaged(data, &events, error.as_ref());
+    salvaged(data, data.len(), &events, error.as_ref());
+    salvaged(Anywhere(data), data.len(), &events, error.as_ref());
     if let Ok(mut reader) = Reader::new(data) {
         let (findings, _) = validate::validate(&mut reader);
         assert!(findings.total >= findings.first.len() as u64);
@@ -72,7 +95,7 @@ pub fn reader(data: &[u8]) {
 }
 
 /// Salvage tells what the reader does, and then goes on.
-fn salvaged(data: &[u8], events: &[Event], error: Option<&Error>) {
+fn salvaged(data: impl Input, len: usize, events: &[Event], error: Option<&Error>) {
     let mut salvage = match Salvage::new(data) {
         Ok(salvage) => salvage,
         Err(_) => return assert!(error.is_some() && events.is_empty()),
@@ -87,7 +110,7 @@ fn salvaged(data: &[u8], events: &[Event], error: Option<&Error>) {
     let report = salvage.finish();
     assert_eq!(report.damages, gaps);
     assert_eq!(report.events + report.events_of_broken, told.len() as u64);
-    assert!(report.bytes <= report.file_bytes && report.file_bytes <= data.len() as u64);
+    assert!(report.bytes <= report.file_bytes && report.file_bytes <= len as u64);
     assert!(!report.to_string().is_empty());
     let tolerated = [Rule::TaskConflict, Rule::RegionNesting];
     if matches!(error, Some(Error::NotATrace | Error::Version(_))) {

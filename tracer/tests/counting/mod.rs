@@ -36,7 +36,8 @@ fn count(bytes: isize) {
     });
 }
 
-/// The most bytes that `f` has at once, on this thread.
+/// The most bytes that `f` has at once, on this thread. A reader's buffer, which has a generation at most, is not among them where it is large: it comes
+/// from the system.
 pub fn peak(f: impl FnOnce()) -> usize {
     let before = NOW.get();
     PEAK.set(before);
