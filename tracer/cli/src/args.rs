@@ -293,6 +293,10 @@ pub(crate) struct Print {
     /// With stacks
     #[arg(long)]
     pub stacks: bool,
+
+    /// To the byte what `go tool trace -d=parsed` prints, of the events that are wanted
+    #[arg(long, conflicts_with_all = ["json", "stacks"])]
+    pub as_go: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -13,6 +13,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 use tempfile::TempDir;
+use tracer::read::print::Printer;
+use tracer::read::{Kind, Reader};
 
 /// A folder with the traces of the tests.
 struct Traces(TempDir);
@@ -66,7 +68,7 @@ fn json(output: &Output) -> Value {
 }
 
 /// Every command that reads a trace, with what it needs beside the file.
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 20] = [
     &["stat"],
     &["goroutines", "--all"],
     &["sched"],
@@ -80,6 +82,7 @@ const COMMANDS: [&[&str]; 19] = [
     &["pprof", "--kind", "syscall", "--json"],
     &["print", "--stacks"],
     &["print", "--json"],
+    &["print", "--as-go"],
     &["export", "--format", "csv"],
     &["export", "--format", "json", "--stacks"],
     &["export", "--format", "chrome"],
@@ -96,6 +99,29 @@ fn good_traces_are_good_everywhere() {
         assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{command:?}");
         assert!(!output.stdout.is_empty(), "{command:?}");
     }
+}
+
+/// The printer, which is compared with Go's own, makes the lines; of the events that are wanted.
+#[test]
+fn events_in_gos_form() {
+    let traces = Traces::new();
+    let (mut printer, mut all, mut ends) = (Printer::default(), Vec::new(), Vec::new());
+    let bytes = common::rich();
+    let mut reader = Reader::new(&bytes[..]).expect("the header is good");
+    while let Some(event) = reader.next() {
+        let event = event.expect("the trace is good");
+        let start = all.len();
+        printer.print(&event, reader.tables(), &mut all);
+        if event.category() == Kind::TaskEnd {
+            ends.extend_from_slice(&all[start..]);
+        }
+    }
+    let rich = traces.path("rich");
+    assert_eq!(gort(&["print", "--as-go", &rich]).stdout, all);
+    assert!(!ends.is_empty(), "there are tasks");
+    // What the end of a task says, its begin has said.
+    assert_eq!(gort(&["print", "--as-go", "--kind", "TaskEnd", &rich]).stdout, ends);
+    assert_eq!(code(&gort(&["print", "--as-go", "--json", &rich])), 2);
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! `gort print`: events as text, or as a JSON object each.
+//! `gort print`: events as text, in our form or Go's, or as a JSON object each.
 
 use std::io::{self, IsTerminal, Write};
 
+use tracer::read::print::Printer;
 use tracer::read::{Event, Kind, NONE, Transition};
 use tracer::wire::Ev;
 
@@ -77,9 +78,11 @@ pub(crate) fn run(args: &args::Print, progress: bool, out: &mut Out) -> Outcome 
     let filter = Filter::new(args)?;
     let input = Input::open(&args.trace.file, progress && !io::stdout().is_terminal())?;
     let mut start = None;
+    let mut go = args.as_go.then(Printer::default);
+    let mut text = Vec::new();
     let end = input.each(|event, _, tables| {
         let Some(event) = event else {
-            if !args.trace.json {
+            if !args.trace.json && !args.as_go {
                 writeln!(out, "{}", out.paint(BAD, "-- the trace is broken here --"))?;
             }
             return Ok::<_, Failure>(());
@@ -90,7 +93,15 @@ pub(crate) fn run(args: &args::Print, progress: bool, out: &mut Out) -> Outcome 
         }
         let since = start.unwrap_or(event.time);
         if !filter.takes(event, event.time.saturating_sub(since).max(0) as u64) {
+            if let Some(go) = &mut go {
+                go.skip(event, tables);
+            }
             return Ok(());
+        }
+        if let Some(go) = &mut go {
+            text.clear();
+            go.print(event, tables, &mut text);
+            return Ok(out.write_all(&text)?);
         }
         let record = Record::new(event, since, tables, args.stacks);
         match args.trace.json {
