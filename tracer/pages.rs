@@ -34,7 +34,7 @@ impl Buffer {
     pub(crate) fn resize(&mut self, len: usize) {
         match self {
             #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
-            Buffer::Heap(vec) if len > MAPPED_FROM => match mapped::Mapped::new() {
+            Buffer::Heap(vec) if len > MAPPED_FROM.max(vec.len()) => match mapped::Mapped::new() {
                 Some(mut mapped) => {
                     mapped.resize(len);
                     mapped[..vec.len()].copy_from_slice(vec);
@@ -162,6 +162,22 @@ mod mapped {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shrinking_and_growing_again() {
+        let mut buffer = Buffer::new();
+        for len in [3 << 20, 2 << 20, 1 << 10, 5 << 20, 0, 2 << 20] {
+            buffer.resize(len);
+            buffer.shrink_to_fit();
+            assert_eq!(buffer.len(), len);
+            buffer.fill(1);
+        }
+        // Where the system has had no room for a mapping, and has some now.
+        let mut buffer = Buffer::Heap(vec![2; 4 << 20]);
+        buffer.resize(2 << 20);
+        buffer.resize(5 << 20);
+        assert_eq!((buffer[0], buffer[(2 << 20) - 1]), (2, 2));
+    }
 
     #[test]
     fn what_was_written_stays() {

@@ -39,15 +39,10 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The stream of `batches`, standing at its first event. `body` is memory to be used again.
-    pub fn open<R: Input>(
-        batches: &MBatches,
-        generation: &Generation,
-        source: &Source<R>,
-        body: Vec<u8>,
-    ) -> Result<Cursor, Error> {
+    /// The stream of `batches`, standing at its first event.
+    pub fn open<R: Input>(batches: &MBatches, generation: &Generation, source: &Source<R>) -> Result<Cursor, Error> {
         let batch = generation.batches[batches.first as usize];
-        let (slot, next) = (Slot::default(), TIMED[Ev::GoStop as usize]);
+        let (slot, next, body) = (Slot::default(), TIMED[Ev::GoStop as usize], Vec::new());
         let mut cursor =
             Cursor { m: batches.m, slot, time: 0, batch, body, end: 0, offset: 0, pos: 0, args_pos: 0, next };
         cursor.enter(source)?;
@@ -240,10 +235,9 @@ pub(crate) struct Frontier {
 }
 
 impl Frontier {
-    /// Empties it, and gives the memory of a cursor's batch.
-    pub fn clear(&mut self) -> Vec<u8> {
+    pub fn clear(&mut self) {
+        self.cursors.clear();
         self.heap.clear();
-        self.cursors.drain(..).next_back().map_or(Vec::new(), |cursor| cursor.body)
     }
 
     pub fn push(&mut self, cursor: Cursor) {
@@ -297,6 +291,7 @@ impl Frontier {
     #[cold]
     fn settle(&mut self, i: usize, goes_on: bool) {
         if !goes_on {
+            self.at_mut(i).body = Vec::new();
             self.remove(i);
         } else if self.sift_up(i) == i {
             self.sift_down(i);

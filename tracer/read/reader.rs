@@ -157,6 +157,7 @@ impl<R: Input> Reader<R> {
         self.order = self.order.anew();
         if carried && self.generation.info.number > last && self.try_alone().is_ok() {
             (self.again, self.done) = (true, false);
+            self.set_next_sample(self.generation.samples.len()); // First it begins anew.
             let at = self.source.base();
             return Ok((at..at, true));
         }
@@ -180,6 +181,13 @@ impl<R: Input> Reader<R> {
     /// Whether all events of the generation at hand can happen, with nothing before them. Leaves an order in which nothing has.
     fn try_alone(&mut self) -> Result<(), Error> {
         let tolerated = self.order.take_tolerated();
+        let result = self.try_events();
+        self.order.set_tolerated(tolerated);
+        self.order = self.order.anew();
+        result
+    }
+
+    fn try_events(&mut self) -> Result<(), Error> {
         self.open_frontier()?;
         while self.frontier.first_time().is_some() {
             if !self.attempt(0)? {
@@ -195,8 +203,6 @@ impl<R: Input> Reader<R> {
                 *self.order.event() = next;
             }
         }
-        self.order.set_tolerated(tolerated);
-        self.order = self.order.anew();
         Ok(())
     }
 
@@ -220,7 +226,7 @@ impl<R: Input> Reader<R> {
         result
     }
 
-    /// The event that [`Reader::advance`] or the iterator has come to.
+    /// The event that [`Reader::advance`] or the iterator has come to. After an error it says nothing.
     #[inline]
     pub fn event(&self) -> &Event {
         self.order.last()
@@ -365,10 +371,9 @@ impl<R: Input> Reader<R> {
     }
 
     fn open_frontier(&mut self) -> Result<(), Error> {
-        let mut spare = self.frontier.clear();
+        self.frontier.clear();
         for m in &self.generation.ms {
-            let cursor = Cursor::open(m, &self.generation, &self.source, std::mem::take(&mut spare))?;
-            self.frontier.push(cursor);
+            self.frontier.push(Cursor::open(m, &self.generation, &self.source)?);
         }
         Ok(())
     }

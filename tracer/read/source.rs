@@ -150,8 +150,8 @@ impl<R: Input> Source<R> {
         if self.filled + PAD >= self.buf.len() {
             self.buf.resize(self.filled + want + PAD);
         }
-        let end = if self.leaves { (self.filled + want).min(self.buf.len() - PAD) } else { self.buf.len() - PAD };
-        let room = self.filled..end;
+        // No more than that, whatever room a generation before has left: what is read too early is moved each time that something is consumed.
+        let room = self.filled..(self.filled + want).min(self.buf.len() - PAD);
         let n = read(&mut self.from, self.size.map(|_| self.base + self.filled as u64), &mut self.buf[room])?;
         self.filled += n;
         self.eof |= n == 0;
@@ -219,11 +219,12 @@ impl<R: Input> Source<R> {
 
     /// Fills the holes, and makes no more from now on (L2).
     pub fn fill_holes(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.leaves) {
+        if self.leaves {
             let mut buf = std::mem::replace(&mut self.buf, Buffer::new());
             let result = self.read_whole(&mut buf[..self.filled], 0);
             self.buf = buf;
-            return result;
+            result?;
+            self.leaves = false;
         }
         Ok(())
     }
@@ -261,6 +262,18 @@ mod tests {
             self.0 = &self.0[n..];
             Ok(n)
         }
+    }
+
+    /// Otherwise whoever consumes little by little afterwards moves all the rest each time.
+    #[test]
+    fn a_large_buffer_is_no_reason_to_read_much() {
+        let mut source = Source::new(std::io::repeat(7));
+        let large = 8 << 20;
+        assert!(source.fill_to(large).expect("the source is good"));
+        source.consume(source.bytes().len());
+        source.fill().expect("the source is good");
+        assert!(source.bytes().len() <= CHUNK, "{}", source.bytes().len());
+        assert_eq!(source.base() / CHUNK as u64, large as u64 / CHUNK as u64);
     }
 
     #[test]

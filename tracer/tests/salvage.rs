@@ -71,6 +71,22 @@ fn a_good_trace_is_told_as_it_is() {
     });
 }
 
+/// A generation that stands alone and does not follow from the one before: it begins anew, and is told once, samples and all.
+#[test]
+fn samples_of_a_generation_that_begins_anew() {
+    let trace = Trace::new()
+        .generation(1, |g| g.running(0).ev(Ev::GoStop, &[3, 1]).done())
+        // Two, in which the goroutine went on, is missing.
+        .generation(3, |g| {
+            g.samples.extend([[3_000_500, 0, 0, 100, 1], [3_000_600, 0, 0, 100, 1]]);
+            g.running(0).ev(Ev::GoStop, &[3, 1]).done();
+        });
+    let (pieces, report) = salvage(&trace.0);
+    assert_eq!((report.generations, report.damages), (2, 1), "{report}");
+    let samples = |events: &[Event]| events.iter().filter(|e| e.kind == Ev::CpuSample).count();
+    assert_eq!(pieces.iter().map(|piece| samples(piece)).collect::<Vec<_>>(), [0, 2], "{report}");
+}
+
 /// Damages generation 3 of 5 and expects all others. Answers the rule, and the events of 3 that were told.
 fn damaged_in_the_middle(damage: impl FnOnce(&mut Vec<u8>, std::ops::Range<usize>)) -> (Rule, u64) {
     let whole = five();

@@ -88,7 +88,8 @@ impl read::Input for Bytes {
 impl Bytes {
     /// The file at `path`, if it can be read in any order and is not packed.
     fn of_file(path: &Path, progress: bool) -> io::Result<Option<Bytes>> {
-        if path == Path::new("-") {
+        // Not even opened: whoever writes to a pipe sees that somebody comes and goes.
+        if path == Path::new("-") || !std::fs::metadata(path)?.is_file() {
             return Ok(None);
         }
         let Some(file) = TraceFile::new(File::open(path)?)? else { return Ok(None) };
