@@ -46,7 +46,7 @@ impl Cursor {
         let mut cursor =
             Cursor { m: batches.m, slot, time: 0, batch, body, end: 0, offset: 0, pos: 0, args_pos: 0, next };
         cursor.enter(source)?;
-        cursor.peek(generation)?; // No batch in the list is empty.
+        cursor.peek(0, generation)?; // No batch in the list is empty.
         Ok(cursor)
     }
 
@@ -58,7 +58,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes to the beginning of the next batch. `false` if there is none.
+    /// Goes to the first event of the next batch. `false` if there is none.
     #[cold]
     fn next_batch<R: Input>(&mut self, generation: &Generation, source: &Source<R>) -> Result<bool, Error> {
         if self.batch.next == 0 {
@@ -66,6 +66,7 @@ impl Cursor {
         }
         self.batch = generation.batches[self.batch.next as usize];
         self.enter(source)?;
+        self.peek(0, generation)?;
         Ok(true)
     }
 
@@ -84,25 +85,25 @@ impl Cursor {
     /// Goes on to the event after that which ends at `end`. `false` at the end of the stream.
     #[inline(always)]
     pub fn advance<R: Input>(&mut self, end: u32, generation: &Generation, source: &Source<R>) -> Result<bool, Error> {
-        self.pos = end;
-        if end == self.end && !self.next_batch(generation, source)? {
-            return Ok(false);
+        if end == self.end {
+            return self.next_batch(generation, source);
         }
-        self.peek(generation)?;
+        self.peek(end, generation)?;
         Ok(true)
     }
 
-    /// Decodes the kind and the time of the event at `pos`.
+    /// Goes to the event at `pos`, and decodes its kind and its time.
     #[inline(always)]
-    fn peek(&mut self, generation: &Generation) -> Result<(), Broken> {
+    fn peek(&mut self, pos: u32, generation: &Generation) -> Result<(), Broken> {
+        self.pos = pos;
         if self.time == 0 {
             self.time = to_ns(self.batch.time, generation.tables.ns_per_unit);
         }
-        let window = window::<PAD>(&self.body, self.pos);
+        let window = window::<PAD>(&self.body, pos);
         let near = window.and_then(|window| {
             let next = TIMED[usize::from(window[0])];
             let (delta, len) = number_near(window, 1)?;
-            Some((next, delta, self.pos + len as u32))
+            Some((next, delta, pos + len as u32))
         });
         match near {
             Some((next, delta, args_pos)) if next.numbers != 0 && args_pos <= self.end => {
@@ -225,26 +226,42 @@ struct Node {
     cursor: u32,
 }
 
+/// The cursor of the top of an empty heap.
+const NOBODY: u32 = u32::MAX;
+
 /// The cursors of a generation that are not at their end.
-#[derive(Debug, Default)]
+///
+/// Invariant: `top` is the heap's top. Its time is good; that in the heap may be behind, as most events leave the heap as it is. So
+/// whoever looks at the heap MUST bring it up to date first ([`Frontier::begin_change`]), and see to `top` and `second` afterwards.
+#[derive(Debug)]
 pub(crate) struct Frontier {
     cursors: Vec<Cursor>,
     heap: Vec<Node>,
+    top: Node,
     /// The least time below the top: as long as the top's is no greater, it stays where it is.
     second: i64,
+}
+
+impl Default for Frontier {
+    fn default() -> Frontier {
+        let top = Node { time: i64::MAX, cursor: NOBODY };
+        Frontier { cursors: Vec::new(), heap: Vec::new(), top, second: i64::MAX }
+    }
 }
 
 impl Frontier {
     pub fn clear(&mut self) {
         self.cursors.clear();
         self.heap.clear();
+        self.end_change();
     }
 
     pub fn push(&mut self, cursor: Cursor) {
+        self.begin_change();
         self.heap.push(Node { time: cursor.time, cursor: self.cursors.len() as u32 });
         self.cursors.push(cursor);
         self.sift_up(self.heap.len() - 1);
-        self.note_second();
+        self.end_change();
     }
 
     pub fn len(&self) -> usize {
@@ -254,7 +271,7 @@ impl Frontier {
     /// The time of the earliest event.
     #[inline]
     pub fn first_time(&self) -> Option<i64> {
-        self.heap.first().map(|node| node.time)
+        (self.top.cursor != NOBODY).then_some(self.top.time)
     }
 
     /// The cursor at place `i` of the heap.
@@ -266,36 +283,63 @@ impl Frontier {
     /// The same to change it. Where it goes on, [`Frontier::moved`] MUST follow.
     #[inline(always)]
     pub fn at_mut(&mut self, i: usize) -> &mut Cursor {
-        &mut self.cursors[self.heap[i].cursor as usize]
+        let cursor = if i == 0 { self.top.cursor } else { self.heap[i].cursor };
+        &mut self.cursors[cursor as usize]
     }
 
     /// The cursor at place `i` has gone on to an event at `time`, or its stream has ended.
     #[inline(always)]
     pub fn moved(&mut self, i: usize, time: i64, goes_on: bool) {
-        self.heap[i].time = time;
         if i != 0 || !goes_on {
-            self.settle(i, goes_on);
-        } else if time > self.second {
+            self.settle(i, time, goes_on);
+            return;
+        }
+        self.top.time = time;
+        if time > self.second {
             self.sink();
         }
     }
 
-    /// The top is no longer the earliest.
+    /// The top is no longer the earliest: some other is, and of few Ms no more has to be moved.
     #[inline(never)]
     fn sink(&mut self) {
-        self.sift_down(0);
+        let node = self.top;
+        let [top, left, rest @ ..] = &mut self.heap[..] else { return };
+        let (i, child) = match rest.first_mut() {
+            Some(right) if right.time < left.time => (2, right),
+            _ => (1, left),
+        };
+        (*top, self.top) = (*child, *child);
+        *child = node;
+        if 2 * i < self.heap.len() - 1 {
+            self.sift_down(i);
+        }
         self.note_second();
     }
 
     /// The time at place `i` is another, or its stream has ended.
     #[cold]
-    fn settle(&mut self, i: usize, goes_on: bool) {
+    fn settle(&mut self, i: usize, time: i64, goes_on: bool) {
+        self.begin_change();
+        self.heap[i].time = time;
         if !goes_on {
-            self.at_mut(i).body = Vec::new();
+            self.cursors[self.heap[i].cursor as usize].body = Vec::new();
             self.remove(i);
         } else if self.sift_up(i) == i {
             self.sift_down(i);
         }
+        self.end_change();
+    }
+
+    #[inline(always)]
+    fn begin_change(&mut self) {
+        if let Some(node) = self.heap.first_mut() {
+            node.time = self.top.time;
+        }
+    }
+
+    fn end_change(&mut self) {
+        self.top = self.heap.first().copied().unwrap_or(Node { time: i64::MAX, cursor: NOBODY });
         self.note_second();
     }
 
@@ -307,8 +351,9 @@ impl Frontier {
 
     /// Sorts the heap by time. It stays a heap.
     pub fn sort(&mut self) {
+        self.begin_change();
         self.heap.sort_by_key(|node| node.time);
-        self.note_second();
+        self.end_change();
     }
 
     fn remove(&mut self, mut i: usize) {
@@ -335,7 +380,6 @@ impl Frontier {
         i
     }
 
-    #[inline(always)]
     fn sift_down(&mut self, mut i: usize) {
         let heap = &mut self.heap[..];
         let node = heap[i];
@@ -399,6 +443,96 @@ mod tests {
             assert!(is_heap(&frontier));
             let i = (frontier.len() * 7 / 10).min(frontier.len() - 1);
             frontier.remove(i);
+        }
+    }
+
+    /// A binary heap as it is in the books.
+    struct Plain(Vec<(i64, i64)>);
+
+    impl Plain {
+        fn down(&mut self, mut i: usize) {
+            loop {
+                let mut least = i;
+                for child in [2 * i + 1, 2 * i + 2] {
+                    if self.0.get(child).is_some_and(|node| node.0 < self.0[least].0) {
+                        least = child;
+                    }
+                }
+                if least == i {
+                    return;
+                }
+                self.0.swap(i, least);
+                i = least;
+            }
+        }
+
+        fn up(&mut self, mut i: usize) -> usize {
+            while i > 0 && self.0[(i - 1) / 2].0 > self.0[i].0 {
+                self.0.swap((i - 1) / 2, i);
+                i = (i - 1) / 2;
+            }
+            i
+        }
+
+        fn moved(&mut self, i: usize, time: i64) {
+            self.0[i].0 = time;
+            if self.up(i) == i {
+                self.down(i);
+            }
+        }
+
+        fn ended(&mut self, mut i: usize) {
+            while i > 0 {
+                self.0.swap((i - 1) / 2, i);
+                i = (i - 1) / 2;
+            }
+            self.0.swap_remove(0);
+            if !self.0.is_empty() {
+                self.down(0);
+            }
+        }
+    }
+
+    /// Who is tried first, and who then, is a part of the verdict: the short ways must leave the heap as the long ones do, equal times included.
+    #[test]
+    fn the_heap_is_moved_as_in_the_books() {
+        let mut x = 7u64;
+        let mut random = |n: u64| {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (x >> 33) % n
+        };
+        for len in [1, 2, 3, 4, 5, 8, 20] {
+            let times: Vec<i64> = (0..len).map(|_| random(4) as i64).collect();
+            let mut ours = frontier(&times);
+            let mut plain = Plain(Vec::new());
+            for (m, &time) in times.iter().enumerate() {
+                plain.0.push((time, m as i64));
+                plain.up(m);
+            }
+            for round in 0..3_000 {
+                let i = if random(4) > 0 { 0 } else { random(ours.len() as u64) as usize };
+                // Times of other Ms are ahead; clocks may also go back.
+                let time = plain.0[i].0 + random(5) as i64 - 1;
+                match random(700) {
+                    0 if ours.len() > 1 => {
+                        ours.moved(i, 0, false);
+                        plain.ended(i);
+                    }
+                    1 => {
+                        ours.sort();
+                        plain.0.sort_by_key(|node| node.0);
+                    }
+                    _ => {
+                        ours.moved(i, time, true);
+                        plain.moved(i, time);
+                    }
+                }
+                let order: Vec<i64> = (0..ours.len()).map(|i| ours.at(i).m).collect();
+                let expected: Vec<i64> = plain.0.iter().map(|node| node.1).collect();
+                assert_eq!(order, expected, "{len} Ms, round {round}");
+                assert_eq!(ours.first_time(), Some(plain.0[0].0));
+                assert_eq!(ours.at_mut(0).m, plain.0[0].1);
+            }
         }
     }
 

@@ -235,8 +235,8 @@ impl<R: Input> Reader<R> {
     /// The next event, in the order in which they happened, is in `order`; `false` at the end.
     #[inline]
     fn step(&mut self) -> Result<bool, Error> {
-        if let Some(event) = self.order.pop() {
-            return self.give_other(event);
+        if self.order.has_more() {
+            return self.give_more();
         }
         // No sample comes first, and there is an event.
         if self.frontier.first_time().is_some_and(|first| first <= self.sample_time) {
@@ -253,6 +253,14 @@ impl<R: Input> Reader<R> {
             self.attempt_rest()?;
         }
         Ok(self.give()?)
+    }
+
+    #[cold]
+    fn give_more(&mut self) -> Result<bool, Error> {
+        match self.order.pop() {
+            Some(event) => self.give_other(event),
+            None => self.step_slow(),
+        }
     }
 
     #[cold]

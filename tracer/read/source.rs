@@ -194,8 +194,8 @@ impl<R: Input> Source<R> {
     /// The bytes of a batch of events, and [`PAD`] of no meaning.
     pub fn body(&self, start: u32, end: u32, body: &mut Vec<u8>) -> Result<(), Error> {
         let len = (end - start) as usize;
-        body.clear();
         if !self.leaves {
+            body.clear();
             body.extend_from_slice(&self.buf[start as usize..end as usize + PAD]);
             return Ok(());
         }

@@ -242,6 +242,12 @@ impl Order {
         &self.event
     }
 
+    /// Something else has happened with the last event.
+    #[inline]
+    pub(super) fn has_more(&self) -> bool {
+        !self.more.is_empty()
+    }
+
     /// The next of the events that happened with the last.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
