@@ -184,8 +184,7 @@ pub(crate) fn our_reader(files: &[PathBuf]) -> Result<(), String> {
     const AT_ONCE: usize = 100;
     println!("    our checker on {} files", files.len());
     for some in files.chunks(AT_ONCE) {
-        let check =
-            Run::cargo(&["run", "--quiet", "--release", "--package", "gort-tracer", "--example", "check", "--"]);
+        let check = Run::cargo(&["run", "--quiet", "--release", "--package", "gort-cli", "--", "check", "--strict"]);
         check.args(some).quiet().capture()?.success().map_err(|why| format!("our reader refuses: {why}"))?;
     }
     Ok(())

@@ -103,6 +103,10 @@ pub(crate) struct Check {
     /// How many findings to show for each file
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub findings: usize,
+
+    /// Wrong use of tasks and regions by the program is damage, as Go's tools have it
+    #[arg(long)]
+    pub strict: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -15,6 +15,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tracer::read::print::Printer;
 use tracer::read::{Kind, Reader};
+use tracer::wire::Ev;
+
+use common::Trace;
 
 /// A folder with the traces of the tests.
 struct Traces(TempDir);
@@ -122,6 +125,28 @@ fn events_in_gos_form() {
     // What the end of a task says, its begin has said.
     assert_eq!(gort(&["print", "--as-go", "--kind", "TaskEnd", &rich]).stdout, ends);
     assert_eq!(code(&gort(&["print", "--as-go", "--json", &rich])), 2);
+}
+
+/// Wrong use of regions is the program's affair, unless one asks what Go's tools would say.
+#[test]
+fn strict_checks_are_gos() {
+    let traces = Traces::new();
+    let wrong = Trace::new().generation(1, |g| {
+        let (outer, inner) = (g.string("outer"), g.string("inner"));
+        let m = g.running(0).ev(Ev::UserRegionBegin, &[0, outer, 0]).ev(Ev::UserRegionBegin, &[0, inner, 0]);
+        m.ev(Ev::UserRegionEnd, &[0, outer, 0]).done();
+    });
+    traces.put("wrong", &wrong.0);
+    for (name, strict, expected, word) in [
+        ("wrong", false, 0, ": good\n"),
+        ("wrong", true, 1, ": readable, but Go's tools would refuse it\n"),
+        ("rich", true, 0, ": good\n"),
+    ] {
+        let output = gort(&[&["check"][..], if strict { &["--strict"] } else { &[] }, &[&traces.path(name)]].concat());
+        assert_eq!(code(&output), expected, "{name}: {}", out(&output));
+        assert!(out(&output).contains(word), "{}", out(&output));
+        assert_eq!(out(&output).contains("warning: "), name == "wrong", "{}", out(&output));
+    }
 }
 
 #[test]

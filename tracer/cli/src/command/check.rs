@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Check, progress: bool, out: &mut Out) -> Outcome {
     let mut worst = Verdict::Good;
     let mut reports = Vec::new();
     for file in &args.files {
-        let (verdict, report) = check(file, progress, args.findings);
+        let (verdict, report) = check(file, progress, args);
         worst = worst.max(verdict);
         match args.json {
             true => reports.push(report),
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Check, progress: bool, out: &mut Out) -> Outcome {
     Ok(worst)
 }
 
-fn check(file: &Path, progress: bool, shown: usize) -> (Verdict, Report) {
+fn check(file: &Path, progress: bool, args: &Check) -> (Verdict, Report) {
     let input = match Input::open(file, progress) {
         Ok(input) => input,
         Err(why) => return (Verdict::Unreadable, unreadable(file, why)),
@@ -84,7 +84,7 @@ fn check(file: &Path, progress: bool, shown: usize) -> (Verdict, Report) {
         Ok::<_, Infallible>(())
     });
     findings.push(validator.finish());
-    report(end.unwrap_or_else(|never| match never {}), &findings, &builder.finish(), shown)
+    report(end.unwrap_or_else(|never| match never {}), &findings, &builder.finish(), args)
 }
 
 fn unreadable(file: &Path, why: String) -> Report {
@@ -109,9 +109,10 @@ fn unreadable(file: &Path, why: String) -> Report {
     }
 }
 
-fn report(end: End, findings: &[Findings], summary: &Summary, shown: usize) -> (Verdict, Report) {
-    let found = findings.iter().map(|findings| findings.total).sum();
-    let verdict = end.state().max(if found > 0 { Verdict::Damaged } else { Verdict::Good });
+fn report(end: End, findings: &[Findings], summary: &Summary, args: &Check) -> (Verdict, Report) {
+    let (found, shown) = (findings.iter().map(|findings| findings.total).sum(), args.findings);
+    let is_wrong = found > 0 || args.strict && end.report.warnings > 0;
+    let verdict = end.state().max(if is_wrong { Verdict::Damaged } else { Verdict::Good });
     let salvaged = end.report;
     let broken = salvaged.first_bad();
     let report = Report {
@@ -143,7 +144,10 @@ fn report(end: End, findings: &[Findings], summary: &Summary, shown: usize) -> (
 fn print(report: &Report, verdict: Verdict, out: &mut Out) -> Print {
     let (style, word) = match verdict {
         Verdict::Good => (GOOD, "good"),
-        Verdict::Damaged if report.errors.is_empty() => (WARN, "readable, but its recorder broke promises"),
+        Verdict::Damaged if report.findings > 0 && report.errors.is_empty() => {
+            (WARN, "readable, but its recorder broke promises")
+        }
+        Verdict::Damaged if report.errors.is_empty() => (WARN, "readable, but Go's tools would refuse it"),
         Verdict::Damaged => (BAD, "damaged"),
         Verdict::Unreadable => (BAD, "unreadable"),
     };
