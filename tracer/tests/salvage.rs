@@ -308,7 +308,7 @@ fn damage_of_all_kinds() {
 
 /// `cargo test --release -p gort-tracer --test salvage -- --ignored`
 #[test]
-#[ignore = "takes an hour"]
+#[ignore = "takes half an hour"]
 fn damage_of_a_large_file() {
     let whole = busy(16, 350_000, 5);
     assert!(whole.len() > 20 << 20, "{} bytes", whole.len());
