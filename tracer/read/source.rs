@@ -142,17 +142,23 @@ impl<R: Input> Source<R> {
 
     /// Reads once. At the end of the source this sets [`Source::at_end`].
     pub fn fill(&mut self) -> Result<(), Error> {
-        self.fill_by(if self.leaves { GLANCE } else { CHUNK })
+        self.fill_by(0)
     }
 
-    fn fill_by(&mut self, want: usize) -> Result<(), Error> {
+    /// Reads once, so many bytes if they are there.
+    fn fill_by(&mut self, wanted: usize) -> Result<(), Error> {
         self.check_size(self.filled)?;
+        let want = if self.leaves { wanted.max(GLANCE) } else { CHUNK };
         if self.filled + PAD >= self.buf.len() {
             self.buf.resize(self.filled + want + PAD);
         }
         // No more than that, whatever room a generation before has left: what is read too early is moved each time that something is consumed.
         let room = self.filled..(self.filled + want).min(self.buf.len() - PAD);
-        let n = read(&mut self.from, self.size.map(|_| self.base + self.filled as u64), &mut self.buf[room])?;
+        let (from, offset, buf) = (&mut self.from, self.base + self.filled as u64, &mut self.buf[room]);
+        let n = match self.size {
+            Some(_) => uninterrupted(|| from.read_at(buf, offset))?,
+            None => uninterrupted(|| from.read_next(buf))?,
+        };
         self.filled += n;
         self.eof |= n == 0;
         Ok(())
@@ -161,11 +167,7 @@ impl<R: Input> Source<R> {
     /// Reads until `end` bytes are in memory or the source ends; says whether they are.
     pub fn fill_to(&mut self, end: usize) -> Result<bool, Error> {
         while self.filled < end && !self.eof {
-            if self.leaves {
-                self.fill_by((end - self.filled).max(GLANCE))?;
-            } else {
-                self.fill()?;
-            }
+            self.fill_by(end - self.filled)?;
         }
         Ok(self.filled >= end)
     }
@@ -200,44 +202,34 @@ impl<R: Input> Source<R> {
             return Ok(());
         }
         body.resize(len + PAD, 0);
-        self.read_whole(&mut body[..len], u64::from(start))
-    }
-
-    /// Reads what lies so many bytes behind the base.
-    fn read_whole(&self, mut buf: &mut [u8], at: u64) -> Result<(), Error> {
-        let mut offset = self.base + at;
-        while !buf.is_empty() {
-            match self.from.read_at(buf, offset) {
-                Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the file has become shorter").into()),
-                Ok(n) => (buf, offset) = (&mut buf[n..], offset + n as u64),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(())
+        Ok(read_whole(&self.from, &mut body[..len], self.base + u64::from(start))?)
     }
 
     /// Fills the holes, and makes no more from now on (L2).
     pub fn fill_holes(&mut self) -> Result<(), Error> {
         if self.leaves {
-            let mut buf = std::mem::replace(&mut self.buf, Buffer::new());
-            let result = self.read_whole(&mut buf[..self.filled], 0);
-            self.buf = buf;
-            result?;
+            read_whole(&self.from, &mut self.buf[..self.filled], self.base)?;
             self.leaves = false;
         }
         Ok(())
     }
 }
 
-/// Reads once.
-fn read<R: Input>(from: &mut R, at: Option<u64>, buf: &mut [u8]) -> io::Result<usize> {
+/// Reads what lies at `offset`, all of it.
+fn read_whole<R: Input>(from: &R, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buf.is_empty() {
+        match uninterrupted(|| from.read_at(buf, offset))? {
+            0 => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the file has become shorter")),
+            n => (buf, offset) = (&mut buf[n..], offset + n as u64),
+        }
+    }
+    Ok(())
+}
+
+/// Reads, again if a signal came between.
+fn uninterrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
-        let result = match at {
-            Some(offset) => from.read_at(buf, offset),
-            None => from.read_next(buf),
-        };
-        match result {
+        match read() {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             result => return result,
         }

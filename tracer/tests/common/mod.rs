@@ -5,7 +5,7 @@
 
 pub mod busy;
 
-use tracer::read::{Error, Event, Reader, Rule};
+use tracer::read::{Error, Event, Input, Reader, Rule};
 use tracer::wire::{Ev, GoStatus, HEADER, NO_M, ProcStatus, ext, varint};
 
 pub const RUNNABLE: u64 = GoStatus::Runnable as u64;
@@ -198,12 +198,16 @@ pub fn put_batch(out: &mut Vec<u8>, generation: u64, m: u64, time: u64, data: &[
 
 /// The events of a trace, and how it ended.
 pub fn read(trace: &[u8]) -> (Vec<Event>, Option<Error>) {
-    let mut reader = match Reader::new(trace) {
-        Ok(reader) => reader,
-        Err(error) => return (Vec::new(), Some(error)),
-    };
+    match Reader::new(trace) {
+        Ok(mut reader) => rest(&mut reader),
+        Err(error) => (Vec::new(), Some(error)),
+    }
+}
+
+/// The events that a reader has still to give, and how the trace ended.
+pub fn rest<R: Input>(reader: &mut Reader<R>) -> (Vec<Event>, Option<Error>) {
     let mut events = Vec::new();
-    for event in &mut reader {
+    for event in reader {
         match event {
             Ok(event) => events.push(event),
             Err(error) => return (events, Some(error)),
