@@ -474,7 +474,7 @@ fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
                 return true;
             }
             let Some(visit) = m.border.visit() else { return false };
-            if !m.p().is_some_and(|x| std::ptr::eq(x, p)) {
+            if !m.has_p(p) {
                 return false;
             }
             let guard = me.slot.acquire();

@@ -161,6 +161,12 @@ impl M {
         unsafe { self.p.load(Ordering::Relaxed).as_ref() }
     }
 
+    /// Whether that is `p`.
+    #[inline]
+    pub(crate) fn has_p(&self, p: &P) -> bool {
+        self.p().is_some_and(|x| std::ptr::eq(x, p))
+    }
+
     /// The P it has, where it must have one.
     #[inline]
     pub(crate) fn must_p(&self) -> &'static P {
@@ -220,7 +226,7 @@ impl M {
     pub(crate) fn take_assigned(&self) -> Option<(HeldP, Option<Searching>)> {
         loop {
             match self.post.take(|| SCHED.stopping.load(Ordering::SeqCst)) {
-                Taken::Got(p) => return Some((HeldP::new(p), self.next_searching.take())),
+                Taken::Got(p) => return Some(self.out_of_post(p)),
                 Taken::Nothing => return None,
                 Taken::Stopping => world::wait_for_start(self),
             }
@@ -230,13 +236,18 @@ impl M {
     /// The P that a waker left for an M which does not run.
     pub(crate) fn take_unborn(&self) -> Option<(HeldP, Option<Searching>)> {
         match self.post.take(|| false) {
-            Taken::Got(p) => Some((HeldP::new(p), self.next_searching.take())),
+            Taken::Got(p) => Some(self.out_of_post(p)),
             Taken::Nothing | Taken::Stopping => None,
         }
     }
 
     /// Takes back `p`, which this M was woken with and has not taken. In a stopped world; see [`Post::call_back`].
     pub(crate) fn call_back(&self, p: &'static P) -> Option<(HeldP, Option<Searching>)> {
-        self.post.call_back(p).then(|| (HeldP::new(p), self.next_searching.take()))
+        self.post.call_back(p).then(|| self.out_of_post(p))
+    }
+
+    /// What was left with `p`, which the caller has just taken out (M3).
+    fn out_of_post(&self, p: &'static P) -> (HeldP, Option<Searching>) {
+        (HeldP::new(p), self.next_searching.take())
     }
 }

@@ -273,7 +273,7 @@ fn retake(p: &'static P, m: &'static M, outside_ns: u64, now: u64) -> Option<Cau
         return None;
     }
     let visit = m.border.visit()?;
-    if !m.p().is_some_and(|x| std::ptr::eq(x, p)) || m.current().is_none() {
+    if !m.has_p(p) || m.current().is_none() {
         return None;
     }
     if SCHED.stopping.load(Ordering::SeqCst) {

@@ -97,13 +97,13 @@ impl Stopped {
             // lock.
             return p.idle.load(Ordering::Acquire);
         };
-        if m.standing.waits() && m.p().is_some_and(|x| std::ptr::eq(x, p)) {
+        if m.standing.waits() && m.has_p(p) {
             return true;
         }
         m.preempt.store(true, Ordering::Relaxed);
         let Some(visit) = m.border.visit() else { return false };
         // The M may have another P by now, or none.
-        if m.p().is_some_and(|x| std::ptr::eq(x, p)) {
+        if m.has_p(p) {
             self.visits.push((p, visit));
             return true;
         }
