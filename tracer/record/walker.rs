@@ -48,7 +48,10 @@ impl StackWalker {
         if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
             return 0;
         }
-        let (cache, recall) = self.memory.get_or_insert_with(|| (unwind::Cache::new(), unwind::Recall::new()));
+        if self.memory.is_none() {
+            self.begin();
+        }
+        let Some((cache, recall)) = &mut self.memory else { return 0 };
         // SAFETY: the array is plain memory; walk writes before anything is read.
         let frames: &mut [usize; MAX_FRAMES] = unsafe { &mut *self.frames.as_mut_ptr().cast() };
         // SAFETY: passed on to the caller.
@@ -61,6 +64,14 @@ impl StackWalker {
             recall.remember(r#gen, &regs, top, id);
         }
         u64::from(id)
+    }
+
+    /// Makes the memory. Apart, because it passes over the stack, and a frame with room for it would make the first walk on each goroutine's stack
+    /// touch a page more.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self) {
+        self.memory = Some((unwind::Cache::new(), unwind::Recall::new()));
     }
 }
 
