@@ -467,9 +467,13 @@ fn dies_inside() {
         let _armed = recorder.on(Trigger::FatalSignal, files()).unwrap();
         mark("before");
         recorder.snapshot(io::sink()).unwrap();
-        VICTIM.store(common::gettid() as usize, SeqCst);
         FRAGILE_FROM.store(1 << 12, SeqCst);
-        let keep: Vec<_> = (0..5000).map(|_| rt::go(|| rt::time::sleep(Duration::from_secs(60)))).collect();
+        let sleep = || {
+            // Each on its own, for another thread may have got the processor meanwhile.
+            VICTIM.store(common::gettid() as usize, SeqCst);
+            rt::time::sleep(Duration::from_secs(60));
+        };
+        let keep: Vec<_> = (0..5000).map(|_| rt::go(sleep)).collect();
         rt::time::sleep(Duration::from_secs(60));
         drop(keep);
     });
