@@ -33,20 +33,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tracer::clock::mono_ns;
-use tracer::record::{self, End, Fixed, NotedStatus, StackWalker, Subscriber};
+use tracer::record::{self, End, Fixed, StackWalker, Subscriber};
 use tracer::unwind::Regs;
-use tracer::wire::ext::{self, Record};
-use tracer::wire::{GoStatus, NO_M};
 
 use crate::sched::counts::OTHER_PAUSES;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, Kind, Wait};
 use crate::sched::p::P;
 use crate::sched::park::{Caller, Inside, Turn};
-use crate::sched::slab::{SLAB, Still};
-use crate::sched::state::{Scan, Status};
+use crate::sched::slab::SLAB;
 use crate::sched::world::{self, Stopped};
-use crate::sched::{SCHED, resize};
+use crate::sched::{SCHED, census, resize};
 use crate::sync::waiter::WaitList;
 
 /// How long a generation lasts.
@@ -402,7 +399,7 @@ fn advance(end: End, stacks: &mut StackWalker) {
     let inside = Inside::enter().expect("the advancer is a goroutine");
     name_ps(&inside, r#gen);
     let still = SLAB.hold_still();
-    let noted = census(&inside, &still, r#gen, stacks);
+    let noted = census::take(&inside, &still, r#gen, stacks);
     // The census gave others a turn now and then, and this goroutine may be elsewhere: name where it is now.
     name_ps(&inside, r#gen);
     let next = if end.last { 0 } else { r#gen + 1 };
@@ -417,15 +414,10 @@ fn advance(end: End, stacks: &mut StackWalker) {
         #[cfg(feature = "gc")]
         gc.tell(&mut w, m);
     }
-    // V2
-    let missing: Vec<NotedStatus> =
-        noted.statuses.into_iter().filter(|(g, _)| !g.trace.was_traced(r#gen)).map(|(_, n)| n).collect();
-    // V7
-    let mut records = ext::Writer::new();
-    noted.told.iter().filter(|(g, ..)| !g.has_told(r#gen)).for_each(|(_, time, what)| records.push(*time, *what));
-    drop(still);
+    let records = noted.untold(r#gen);
     // SAFETY: publish() has returned; there is one advancer.
-    unsafe { record::close(r#gen, opened_at, &missing, records, end) };
+    unsafe { record::close(r#gen, opened_at, noted.unnamed(r#gen), records, end) };
+    drop(still);
     remember_took((mono_ns() - began_ns).saturating_sub(waited_ns));
 }
 
@@ -459,7 +451,7 @@ fn name_ps(inside: &Inside, r#gen: u64) {
 }
 
 /// Whether `p` and what runs on it has been named. Also names a running goroutine that nobody named.
-fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
+pub(crate) fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
     let me = inside.m();
     let current_is_named = |m: &crate::sched::m::M| m.current().is_none_or(|g| g.trace.was_traced(r#gen));
     match p.m() {
@@ -504,100 +496,4 @@ fn name_p(inside: &Inside, p: &'static P, r#gen: u64) -> bool {
             true
         }
     }
-}
-
-/// What a census has found.
-#[derive(Default)]
-struct Noted {
-    statuses: Vec<(&'static G, NotedStatus)>,
-    /// Names and labels, and when they were these (V7).
-    told: Vec<(&'static G, u64, Record)>,
-}
-
-/// Notes every goroutine that nobody has named in `r#gen`, and the names and labels of those that have not told them.
-fn census(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut StackWalker) -> Noted {
-    let mut noted = Noted::default();
-    for (i, g) in still.iter().enumerate() {
-        // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
-        g.trace.ready_next(r#gen);
-        if i % 1024 == 1023 && inside.m().preempt.load(Ordering::Relaxed) {
-            inside.yield_now(Fixed::Preempted);
-        }
-        let mut turns = 0u32;
-        loop {
-            let is_named = g.trace.was_traced(r#gen);
-            if is_named && g.has_told(r#gen) {
-                break;
-            }
-            match g.state.scan() {
-                Scan::Nothing => break,
-                Scan::Held(status, hold) => {
-                    if !is_named {
-                        noted.statuses.push((g, note(g, status, r#gen, stacks)));
-                    }
-                    tell(g, r#gen, &mut noted.told);
-                    drop(hold);
-                    break;
-                }
-                // One that was named while it ran, or has begun to run since, has told them in the same guard.
-                Scan::Running if is_named => break,
-                Scan::Running => {
-                    if let Some(p) = g.last_m().and_then(|m| m.p()) {
-                        name_p(inside, p, r#gen);
-                    }
-                }
-                Scan::Busy => {}
-            }
-            turns += 1;
-            if turns < 50 {
-                std::hint::spin_loop();
-            } else {
-                std::thread::sleep(Duration::from_micros(20));
-            }
-        }
-    }
-    noted
-}
-
-/// Notes the name and the labels of a goroutine that stands still (its state word is held).
-fn tell(g: &'static G, r#gen: u64, told: &mut Vec<(&'static G, u64, Record)>) {
-    // SAFETY: N2: the word is held.
-    let (name, labels) = unsafe { (g.name(), g.labels()) };
-    if name.is_none() && labels.is_none() {
-        return;
-    }
-    let now = tracer::clock::ticks();
-    let mut note = |text: &str, record: &dyn Fn(u64) -> Record| {
-        // SAFETY: the generation is not closed.
-        let id = unsafe { record::noted_string(r#gen, text) };
-        // 0: the table is full, and it is counted as lost.
-        if id != 0 {
-            told.push((g, now, record(id)));
-        }
-    };
-    if let Some(name) = name {
-        note(name, &|name| Record::Name { g: g.id(), name });
-    }
-    if let Some(labels) = labels {
-        note(labels.text(), &|labels| Record::Labels { g: g.id(), labels });
-    }
-}
-
-/// What is to be written about a goroutine that stands still (its state word is held).
-fn note(g: &'static G, status: Status, r#gen: u64, stacks: &mut StackWalker) -> NotedStatus {
-    let (status, m) = match status {
-        Status::Runnable => (GoStatus::Runnable, NO_M),
-        Status::Waiting => (GoStatus::Waiting, NO_M),
-        Status::Syscall => (GoStatus::Syscall, g.last_m().map_or(NO_M, |m| m.tid())),
-        s => unreachable!("a goroutine in {s:?} cannot be held"),
-    };
-    // SAFETY: the word is held.
-    let regs = unsafe { g.standing() }.0;
-    let stack = match g.walk_end_from(&regs) {
-        0 => 0,
-        // SAFETY: the word is held, so the frame of park() or blocking() that took the registers is alive; the
-        // generation is not closed.
-        end => unsafe { stacks.stack(r#gen, regs, end) },
-    };
-    NotedStatus { g: g.id(), m, status, stack }
 }

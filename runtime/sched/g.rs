@@ -325,6 +325,13 @@ impl G {
         self.place.set(std::ptr::null());
     }
 
+    /// It runs soon: asks the cache for what its start needs, and what the event of that needs.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self);
+        prefetch(&raw const self.task);
+    }
+
     /// It runs soon: asks the cache for the frames that it will return into. A hint, from whoever holds its queue.
     #[inline]
     pub(crate) fn prefetch_frames(&self) {

@@ -12,6 +12,7 @@ pub(crate) mod advance;
 pub(crate) mod block;
 pub(crate) mod border;
 pub(crate) mod calls;
+pub(crate) mod census;
 pub(crate) mod counts;
 pub(crate) mod creator;
 pub(crate) mod cycle;

@@ -19,7 +19,7 @@ use crate::prim::slots::Slots;
 use crate::sched::g::{G, GList};
 
 /// Slots for which address space is reserved, if it can be had.
-const SLOTS_WANTED: usize = 1 << 26;
+pub(crate) const SLOTS_WANTED: usize = 1 << 26;
 /// Below this the slab is of no use.
 const SLOTS_MIN: usize = 1 << 16;
 /// Pages of a block.
@@ -109,6 +109,11 @@ impl Slab {
 
     /// All slots that may be alive, dead ones too. Those that come alive later may be missed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static G> + '_ {
+        self.numbered().map(|(_, g)| g)
+    }
+
+    /// As [`Slab::iter`], with their numbers.
+    fn numbered(&self) -> impl Iterator<Item = (usize, &'static G)> + '_ {
         let (blank, len, block_slots) = {
             let slots = &self.inner.lock().slots;
             (slots.blank(), slots.len(), slots.block_slots())
@@ -116,7 +121,7 @@ impl Slab {
         let is_blank = move |block: usize| blank.get(block / WORD).is_some_and(|w| w & 1 << (block % WORD) != 0);
         (0..len / block_slots)
             .filter(move |&block| !is_blank(block))
-            .flat_map(move |block| (block * block_slots..(block + 1) * block_slots).map(|i| self.get(i)))
+            .flat_map(move |block| (block * block_slots..(block + 1) * block_slots).map(|i| (i, self.get(i))))
     }
 
     /// Keeps what dead slots say from being given back (B5).
@@ -160,9 +165,9 @@ impl Slab {
 pub(crate) struct Still(());
 
 impl Still {
-    /// As [`Slab::iter`].
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static G> {
-        SLAB.iter()
+    /// As [`Slab::iter`], with the number of each slot.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (usize, &'static G)> {
+        SLAB.numbered()
     }
 }
 

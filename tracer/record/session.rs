@@ -275,7 +275,13 @@ impl fmt::Debug for End {
 /// # Safety
 ///
 /// [`publish`] has returned for a later generation (or 0) since `r#gen` was the present one, and only the advancer calls this.
-pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: ext::Writer, end: End) {
+pub unsafe fn close(
+    r#gen: u64,
+    opened_at: u64,
+    noted: impl Iterator<Item = NotedStatus>,
+    records: ext::Writer,
+    end: End,
+) {
     let slots = SLOTS.lock().slots.clone();
     for slot in slots {
         // SAFETY: passed on to the caller: publish() has seen every gate quiet.
@@ -290,7 +296,8 @@ pub unsafe fn close(r#gen: u64, opened_at: u64, noted: &[NotedStatus], records: 
     if !records.is_empty() {
         SINK.push_ext(r#gen, records);
     }
-    if !noted.is_empty() {
+    let mut noted = noted.peekable();
+    if noted.peek().is_some() {
         let now = clock::ticks();
         let mut b = Batch::open(SINK.buffer(), r#gen, NO_M, now);
         for n in noted {

@@ -34,7 +34,8 @@ use crate::wire::ext;
 /// Bytes that may wait for the reader, or for a stream's writer.
 pub const PENDING_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes of blocks kept for reuse while there are only streams: as much as comes back at once.
+/// Bytes of blocks kept for reuse while there are only streams, at least. It is more if the last generations had more: as much as comes back
+/// at once, for new memory costs more than the events that are written to it.
 const POOL_BYTES: usize = 32 << 20;
 /// Flight recorders bound them by this part of their own bytes.
 const POOL_SHARE: usize = 16;
@@ -156,10 +157,14 @@ impl Sink {
         POOL.reuse().unwrap_or_else(|| POOL.map())
     }
 
-    /// The flight recorders are others now.
-    fn keep_blocks(&self, last: bool) {
+    /// The flight recorders are others now, or the last generations had so many bytes.
+    fn keep_blocks(&self, generation: usize, last: bool) {
         let least = self.rings.lock().iter().map(|(_, ring)| ring.max_bytes() / POOL_SHARE).min();
-        let bytes = if last { 0 } else { least.unwrap_or(POOL_BYTES).min(POOL_BYTES) };
+        let bytes = match least {
+            _ if last => 0,
+            Some(least) => least.min(POOL_BYTES),
+            None => generation.max(POOL_BYTES),
+        };
         POOL.keep((bytes / BLOCK_BYTES).max(POOL_LEAST));
     }
 
@@ -218,7 +223,7 @@ impl Sink {
         self.fresh_bytes.store(0, Ordering::Relaxed);
         std::thread::Builder::new().name("gort-trace".into()).spawn(move || {
             let _registered = Threads::enter();
-            Reader { sink: self, subscribers: Vec::new(), waiting: Vec::new(), lost: 0 }.run();
+            Reader { sink: self, subscribers: Vec::new(), waiting: Vec::new(), sizes: [0; 2], lost: 0 }.run();
         })?;
         Ok(())
     }
@@ -229,6 +234,8 @@ struct Reader {
     /// With their numbers and first generations.
     subscribers: Vec<(Subscriber, u64, u64)>,
     waiting: Vec<Message>,
+    /// Bytes of the last generations.
+    sizes: [usize; 2],
     /// Bytes that were lost since the last whole generation.
     lost: u64,
 }
@@ -270,19 +277,23 @@ impl Reader {
         }
     }
 
+    fn keep_blocks(&self, last: bool) {
+        self.sink.keep_blocks(self.sizes[0].max(self.sizes[1]), last);
+    }
+
     fn attach(&mut self, subscriber: Subscriber, number: u64, first: u64) {
         if let Subscriber::Ring(ring) = &subscriber {
             self.sink.rings.lock().push((number, ring.clone()));
         }
         self.subscribers.push((subscriber, number, first));
-        self.sink.keep_blocks(false);
+        self.keep_blocks(false);
     }
 
     fn detach(&mut self, close: &Close) {
         self.sink.rings.lock().retain(|(number, _)| !close.detach.contains(number));
         self.subscribers.retain(|(_, number, _)| !close.detach.contains(number));
         if !close.detach.is_empty() || close.last {
-            self.sink.keep_blocks(close.last);
+            self.keep_blocks(close.last);
         }
     }
 
@@ -315,6 +326,11 @@ impl Reader {
             }
         }
         let size: usize = mine.iter().map(Message::len).sum();
+        let before = self.sizes;
+        self.sizes = [size, before[0]];
+        if before.iter().chain(&self.sizes).any(|size| *size > POOL_BYTES) {
+            self.keep_blocks(false);
+        }
         let lost = self.sink.lost.lock().remove(&r#gen);
         let whole = match lost {
             Some(lost) => {

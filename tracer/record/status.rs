@@ -47,9 +47,14 @@ impl ResourceState {
 
     /// Clears what the generation after `gen` will use (S3).
     pub fn ready_next(&self, r#gen: u64) {
-        let next = r#gen + 1;
-        self.seq[(next % 2) as usize].store(0, Ordering::Relaxed);
-        self.traced[next as usize % FLAGS].store(0, Ordering::Relaxed);
+        let (seq, flag) = (&self.seq[((r#gen + 1) % 2) as usize], &self.traced[(r#gen + 1) as usize % FLAGS]);
+        // Mostly they are, and the census of a million goroutines is not to write to a million lines of memory.
+        if seq.load(Ordering::Relaxed) != 0 {
+            seq.store(0, Ordering::Relaxed);
+        }
+        if flag.load(Ordering::Relaxed) != 0 {
+            flag.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether the status of this generation is written (or the resource was created in it).

@@ -29,7 +29,7 @@ use super::stack::{self, Stack, WORD};
 const WORDS: usize = 40;
 /// So many are compared at once.
 const GROUP: usize = 4;
-const _: () = assert!(WORDS.is_multiple_of(GROUP));
+const _: () = assert!(WORDS.is_multiple_of(GROUP) && WORDS / GROUP <= u8::MAX as usize);
 /// Walks that are remembered.
 const WALKS: usize = 128;
 
@@ -120,26 +120,28 @@ impl Trail {
 /// A word at so many bytes from the stack pointer, and what it was.
 type Word = (usize, usize);
 
+/// What tells whether it is the same begin is one line of the cache, and the words follow.
 #[derive(Clone, Copy)]
+#[repr(C, align(64))]
 struct Walk {
     pc: usize,
     sp: usize,
     /// From the stack pointer.
     fp: usize,
-    /// 0 if it did not matter.
-    fp_mask: usize,
     lr: usize,
     /// From the stack pointer to the end.
     height: usize,
-    /// The bits of the stack pointer that are to be the same (M5).
-    sp_mask: usize,
     modules: usize,
     generation: u64,
     result: u32,
     /// How many groups of `words` are to be what they were.
-    same: u16,
+    same: u8,
     /// How many after those have moved with the stack pointer: what they were is from there.
-    moved: u16,
+    moved: u8,
+    /// The frame pointer mattered.
+    needs_fp: bool,
+    /// It is good for stacks elsewhere, too (M5).
+    anywhere: bool,
     words: [Word; WORDS],
 }
 
@@ -147,15 +149,15 @@ const NONE: Walk = Walk {
     pc: 0,
     sp: 0,
     fp: 0,
-    fp_mask: 0,
     lr: 0,
     height: 0,
-    sp_mask: usize::MAX,
     modules: 0,
     generation: 0,
     result: 0,
     same: 0,
     moved: 0,
+    needs_fp: false,
+    anywhere: false,
     words: [(0, 0); WORDS],
 };
 
@@ -167,8 +169,10 @@ impl Walk {
     /// As for [`walk`](super::walk).
     #[inline(always)]
     unsafe fn is_same(&self, generation: u64, regs: &Regs, height: usize) -> bool {
-        let moved = regs.sp.wrapping_sub(self.sp) & self.sp_mask;
-        let fp = (regs.fp.wrapping_sub(regs.sp) ^ self.fp) & self.fp_mask;
+        let (sp_mask, fp_mask) =
+            (if self.anywhere { SHIFT - 1 } else { usize::MAX }, usize::from(self.needs_fp).wrapping_neg());
+        let moved = regs.sp.wrapping_sub(self.sp) & sp_mask;
+        let fp = (regs.fp.wrapping_sub(regs.sp) ^ self.fp) & fp_mask;
         let other = moved | fp | (self.pc ^ regs.pc) | (self.lr ^ regs.lr) | (self.height ^ height);
         if other != 0 || self.generation != generation || self.modules != modules_now() {
             return false;
@@ -332,7 +336,7 @@ impl Recall {
         let walk = &mut self.walks[place];
         let has_moved = |&(_, word, used): &(usize, usize, Use)| anywhere && used == Use::Frame && word != 0;
         let mut filled = 0;
-        let mut fill = |words: &mut dyn Iterator<Item = Word>| -> Option<u16> {
+        let mut fill = |words: &mut dyn Iterator<Item = Word>| -> Option<u8> {
             let from = filled;
             for word in words {
                 *walk.words.get_mut(filled)? = word;
@@ -343,7 +347,7 @@ impl Recall {
             let end = filled.next_multiple_of(GROUP);
             walk.words.get_mut(filled..end)?.fill(last);
             filled = end;
-            Some(((end - from) / GROUP) as u16)
+            Some(((end - from) / GROUP) as u8)
         };
         let same = fill(&mut words().filter(|w| !has_moved(w)).map(|(addr, word, _)| (addr.wrapping_sub(sp), word)));
         let moved =
@@ -353,8 +357,7 @@ impl Recall {
             return;
         };
         (walk.pc, walk.sp, walk.lr, walk.height) = (pc, sp, lr, height);
-        (walk.fp, walk.fp_mask) = (fp.wrapping_sub(sp), if needs_fp { usize::MAX } else { 0 });
-        walk.sp_mask = if anywhere { SHIFT - 1 } else { usize::MAX };
+        (walk.fp, walk.needs_fp, walk.anywhere) = (fp.wrapping_sub(sp), needs_fp, anywhere);
         (walk.modules, walk.generation, walk.result) = (self.trail.modules.get(), generation, result);
         (walk.same, walk.moved) = (same, moved);
     }
