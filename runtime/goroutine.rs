@@ -27,6 +27,7 @@ use crate::sched::labels::LabelSet;
 use crate::sched::park::Inside;
 use crate::sched::{dump, emit};
 use crate::stack::header::current_g;
+use tracer::unwind::Regs;
 
 /// The id of the calling goroutine; `None` on a thread that is none. Costs a nanosecond.
 #[inline]
@@ -172,13 +173,18 @@ pub fn labels() -> Labels {
 pub fn set_labels(labels: Labels) -> Labels {
     let Some(inside) = Inside::enter() else { return Labels::new() };
     let g: &'static G = inside.g();
+    let m = inside.m();
+    let guard = m.slot.acquire_if_on();
+    let mut writer = guard.as_ref().and_then(|guard| guard.writer());
+    if let Some(w) = &mut writer {
+        emit::context(w, m);
+    }
+    let was_silent = emit::is_silent(g);
     // SAFETY: N2: it is the caller, inside; no reference to the old ones lives.
     let old = Labels(unsafe { g.swap_labels(labels.0) });
-    let m = inside.m();
-    if let Some(guard) = m.slot.acquire_if_on()
-        && let Some(mut w) = guard.writer()
-    {
-        emit::labels(&mut w, g);
+    if let Some(w) = &mut writer {
+        let o = g.origin.get().expect("a goroutine that runs was made");
+        emit::relabelled(w, g, was_silent, o.start, o.at, emit::At::on(g, Regs::here()));
     }
     old
 }

@@ -20,7 +20,7 @@ use rt::Context;
 use rt::chan::{Receiver, Sender, bounded};
 use rt::net::{TcpListener, TcpStream};
 use rt::sync::{Mutex, WaitGroup};
-use rt::trace::{self, FlightRecorder, Stream, Task};
+use rt::trace::{self, FlightRecorder, Options, Stream, Task};
 
 const GOROUTINES: u64 = 200;
 /// How many of them have a connection.
@@ -209,13 +209,18 @@ fn storm(seed: u64, rounds: u64) {
         let buffers = [Buffer::default(), Buffer::default()];
         // One or two streams, a recorder or none, and something for them to begin and end over.
         let kind = rng.below(4);
-        let first = costs.stalling(&sea, || Stream::start(buffers[0].clone()).unwrap());
+        // Sometimes everybody wants labelled goroutines only, and some want no short calls.
+        let few = rng.below(4) == 0;
+        let mut options = || Options::new().only_labelled(few).syscalls(rng.below(2) == 0);
+        let [of_first, of_second, of_recorder] = [options(), options(), options()];
+        let first = costs.stalling(&sea, || Stream::start_with(buffers[0].clone(), of_first).unwrap());
         std::thread::sleep(length(&mut rng));
-        let recorder = FlightRecorder::new();
+        let recorder = FlightRecorder::new().options(of_recorder);
         if kind & 1 != 0 {
             costs.stalling(&sea, || recorder.start().unwrap());
         }
-        let second = (kind & 2 != 0).then(|| costs.stalling(&sea, || Stream::start(buffers[1].clone()).unwrap()));
+        let second = (kind & 2 != 0)
+            .then(|| costs.stalling(&sea, || Stream::start_with(buffers[1].clone(), of_second).unwrap()));
         if rng.below(8) == 0 {
             rt::set_gomaxprocs(1 + rng.below(8) as usize);
         }

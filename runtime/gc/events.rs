@@ -14,7 +14,7 @@ use tracer::unwind::Regs;
 use tracer::wire::Ev;
 
 use super::window::Window;
-use crate::sched::emit::{At, context};
+use crate::sched::emit::{At, context, runs_silent};
 use crate::sched::m::M;
 
 /// The generation in which a range was begun; 0 if it was not recorded.
@@ -83,6 +83,9 @@ pub(super) struct Assist(bool);
 pub(super) fn assist_begin(window: &Window) -> Assist {
     let mut assist = Assist(false);
     window.record(|w, m, inside| {
+        if runs_silent(m) {
+            return;
+        }
         ASSISTS.fetch_add(1, Ordering::SeqCst);
         // ORDER: SeqCst; pairs with close_assists(): one of the two sees the other.
         if CLOSED.load(Ordering::SeqCst) {

@@ -135,6 +135,8 @@ fn ask<T>(request: impl FnOnce(Arc<Reply<T>>) -> Request) -> T {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wishes {
     pub(crate) stacks: bool,
+    pub(crate) all_calls: bool,
+    pub(crate) only_labelled: bool,
     #[cfg(feature = "gc")]
     pub(crate) heap_objects: bool,
 }
@@ -260,11 +262,18 @@ impl Session {
                 ending.wait();
             }
             record::set_stacks(wishes.stacks);
-            begin()?;
+            emit::set_all_calls(wishes.all_calls);
+            begin(wishes.only_labelled)?;
+        } else if emit::only_labelled() && !wishes.only_labelled {
+            let what = "only goroutines with labels are being recorded: stop that, or ask for Options::only_labelled here, too";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         } else {
             wait_for_tables();
             if wishes.stacks {
                 record::set_stacks(true);
+            }
+            if wishes.all_calls {
+                emit::set_all_calls(true);
             }
             advance(End::default(), stacks);
         }
@@ -300,6 +309,7 @@ impl Session {
     /// What all of them want together.
     fn set_wishes(&self) {
         record::set_stacks(self.subscribers.iter().any(|s| s.wishes.stacks));
+        emit::set_all_calls(self.subscribers.iter().any(|s| s.wishes.all_calls));
         #[cfg(feature = "gc")]
         if !self.subscribers.iter().any(|s| s.wishes.heap_objects) {
             crate::gc::objects::end();
@@ -316,7 +326,7 @@ fn wait_for_tables() {
     }
 }
 
-fn begin() -> io::Result<()> {
+fn begin(only_labelled: bool) -> io::Result<()> {
     let first = record::begin()?;
     // Both take a while the first time; a stopped world is no place for that.
     tracer::unwind::method();
@@ -326,6 +336,7 @@ fn begin() -> io::Result<()> {
     let inside = Inside::enter().expect("the advancer is a goroutine");
     let stopped = stop_world(&inside);
     BEGAN_NS.store(mono_ns(), Ordering::Relaxed);
+    emit::set_only_labelled(only_labelled);
     record::publish(first, std::hint::spin_loop);
     let m = inside.m();
     {

@@ -12,6 +12,7 @@ use tracer::wire::ext::{self, Record};
 use tracer::wire::{GoStatus, NO_M};
 
 use crate::sched::advance::name_p;
+use crate::sched::emit;
 use crate::sched::g::G;
 use crate::sched::park::Inside;
 use crate::sched::slab::{SLAB, Still};
@@ -27,6 +28,9 @@ struct Note {
 
 const WAITS: u32 = 1 << 31;
 const _: () = assert!(crate::sched::slab::SLOTS_WANTED <= WAITS as usize);
+
+/// The census asks the cache for what lies so many slots ahead: with many goroutines it does little but wait for memory.
+const AHEAD: usize = 12;
 
 /// Notes that lie together.
 const CHUNK: usize = 4096;
@@ -48,7 +52,7 @@ impl Noted {
             Status::Waiting => WAITS,
             Status::Syscall => {
                 let m = g.last_m().map_or(NO_M, |m| m.tid());
-                let noted = NotedStatus { g: g.id(), m, status: GoStatus::Syscall, stack: stack.into() };
+                let noted = NotedStatus { g: emit::id(g), m, status: GoStatus::Syscall, stack: stack.into() };
                 return self.away.push((g, noted));
             }
             s => unreachable!("a goroutine in {s:?} cannot be held"),
@@ -57,7 +61,7 @@ impl Noted {
             self.still.push(Vec::with_capacity(CHUNK));
         }
         let chunk = self.still.last_mut().expect("just seen to");
-        chunk.push(Note { id: g.id(), stack, slot_and_waits: slot as u32 | waits });
+        chunk.push(Note { id: emit::id(g), stack, slot_and_waits: slot as u32 | waits });
     }
 
     /// Those that still nobody has named (V2). The slots are still held.
@@ -84,6 +88,7 @@ impl Noted {
 pub(crate) fn take(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut StackWalker) -> Noted {
     let mut noted = Noted::default();
     for (n, (i, g)) in still.numbered().enumerate() {
+        SLAB.prefetch(i + AHEAD);
         // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
         g.trace.ready_next(r#gen);
         if n % 1024 == 1023 && inside.m().preempt.load(Ordering::Relaxed) {
@@ -98,6 +103,9 @@ pub(crate) fn take(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut Stac
             match g.state.scan() {
                 Scan::Nothing => break,
                 Scan::Held(status, hold) => {
+                    if emit::is_silent(g) {
+                        break;
+                    }
                     if !is_named {
                         noted.note(i, g, status, walk(g, r#gen, stacks));
                     }
@@ -142,10 +150,10 @@ fn tell(g: &'static G, r#gen: u64, told: &mut Vec<(&'static G, u64, Record)>) {
         }
     };
     if let Some(name) = name {
-        note(name, &|name| Record::Name { g: g.id(), name });
+        note(name, &|name| Record::Name { g: emit::id(g), name });
     }
     if let Some(labels) = labels {
-        note(labels.text(), &|labels| Record::Labels { g: g.id(), labels });
+        note(labels.text(), &|labels| Record::Labels { g: emit::id(g), labels });
     }
 }
 

@@ -260,6 +260,9 @@ pub(crate) struct G {
     pub(crate) locks: Cell<u32>,
     /// In clock ticks.
     pub(crate) stamp: Cell<u64>,
+    /// The number by which a trace of labelled goroutines knows it now, or knew it last; 0: its own, and it has not been forgotten yet (E3 in
+    /// emit.rs).
+    pub(crate) voice: Cell<u64>,
 }
 
 const _: () = assert!(std::mem::offset_of!(G, task) == 64 && size_of::<G>() <= 192);
@@ -325,11 +328,11 @@ impl G {
         self.place.set(std::ptr::null());
     }
 
-    /// It runs soon: asks the cache for what its start needs, and what the event of that needs.
+    /// Asks the cache for its first two lines: what its start needs, and what events need. Any address will do.
     #[inline]
-    pub(crate) fn prefetch(&self) {
-        prefetch(self);
-        prefetch(&raw const self.task);
+    pub(crate) fn prefetch(g: *const G) {
+        prefetch(g);
+        prefetch(g.wrapping_byte_add(64));
     }
 
     /// It runs soon: asks the cache for the frames that it will return into. A hint, from whoever holds its queue.
@@ -397,6 +400,11 @@ impl G {
     #[inline]
     pub(crate) fn set_told(&self, r#gen: u64) {
         self.told_in.store(r#gen * 2, Ordering::Relaxed);
+    }
+
+    /// It has told nothing: it begins to exist anew.
+    pub(crate) fn forget_told(&self) {
+        self.told_in.store(0, Ordering::Relaxed);
     }
 
     /// It runs: answers whether it has to tell its name, for that the first time in a generation, and its labels.

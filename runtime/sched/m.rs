@@ -52,9 +52,14 @@ pub(crate) struct M {
     pub(crate) preempt: AtomicBool,
     p: AtomicPtr<P>,
     current: AtomicPtr<G>,
+    /// The generation in which its P and its goroutine were named, as [`emit::context`](crate::sched::emit::context) knows; 0 if it is to look. A
+    /// goroutine that begins to run is named then. What the border protects.
+    pub(crate) named: Cell<u64>,
     pub(crate) after: Cell<Option<After>>,
     /// The blocking call that its goroutine is in is counted (M2; see [`crate::sched::calls`]).
     pub(crate) counted: Cell<bool>,
+    /// The blocking call that its goroutine is in is not in the trace (E4 in emit.rs). What the border protects: its own, or its visitor's.
+    pub(crate) untold: Cell<bool>,
     /// Its thread was told to give way to those that have a P (see [`crate::sched::outside::give_way`]).
     pub(crate) gives_way: AtomicBool,
     pub(crate) slot: Slot,
@@ -118,8 +123,10 @@ impl M {
             preempt: AtomicBool::new(false),
             p: AtomicPtr::new(std::ptr::null_mut()),
             current: AtomicPtr::new(std::ptr::null_mut()),
+            named: Cell::new(0),
             after: Cell::new(None),
             counted: Cell::new(false),
+            untold: Cell::new(false),
             gives_way: AtomicBool::new(false),
             slot: Slot::new(0),
             stopped: Cell::default(),
@@ -176,6 +183,7 @@ impl M {
     /// Binds M and P to each other.
     pub(crate) fn set_p(&'static self, p: HeldP) {
         let p = p.into_inner();
+        self.named.set(0);
         self.p.store(std::ptr::from_ref(p).cast_mut(), Ordering::Relaxed);
         p.set_m(Some(self));
     }
@@ -191,6 +199,7 @@ impl M {
     /// Parts M and P. By the M, or by its visitor.
     pub(crate) fn clear_p(&self) -> HeldP {
         let p = self.must_p();
+        self.named.set(0);
         self.p.store(std::ptr::null_mut(), Ordering::Relaxed);
         p.set_m(None);
         HeldP::new(p)

@@ -107,6 +107,7 @@ pub(crate) fn come_back(g: &'static G, asked: bool) {
         if let Some(w) = &mut writer {
             emit::syscall_end(w, m);
         }
+        m.untold.set(false);
         g.state.syscall_end();
         drop(guard);
         calls::leave(m);
@@ -122,20 +123,26 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
     {
         // The full gate: nothing holds sysmon still in a stopped world. Everything about p and g was learned before (G2).
         let guard = slot.acquire();
+        let mut is_the_gs = false;
         // SAFETY: the visit holds m at its border for as long as the writer lives.
         if let Some(mut w) = unsafe { guard.writer_for(&m.slot) } {
-            emit::context(&mut w, m);
-            if !declared {
-                emit::syscall_begin(&mut w, m, At::nowhere());
-            }
+            // SAFETY: N2: the visit. A call that was declared lies above the place that it noted.
+            let at = if declared { At::on(g, unsafe { g.standing() }.0) } else { At::nowhere() };
+            is_the_gs = emit::loses_p(&mut w, m, declared, at);
         }
+        m.untold.set(false);
         if !declared {
             // Where it stands nobody knows: it runs.
             g.stand_anywhere();
             g.state.syscall_begin();
         }
         if let Some(mut w) = guard.writer() {
-            emit::proc_steal(&mut w, p, m, cause);
+            if is_the_gs {
+                // Readers may have trouble to tell which is first of two with one time, beside many other threads.
+                guard.go_later();
+                emit::proc_steal(&mut w, p, m);
+            }
+            emit::hand_off(&mut w, p, m, cause);
         }
     }
     if declared {

@@ -300,7 +300,7 @@ impl P {
         let mut n = n.saturating_sub(1);
         while n < AHEAD && self.has_many() {
             let Some(g) = self.take_queued() else { break };
-            g.prefetch();
+            G::prefetch(g);
             self.ahead[n].set(Some(g));
             n += 1;
         }

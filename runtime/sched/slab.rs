@@ -107,6 +107,12 @@ impl Slab {
         unsafe { &*self.base.load(Ordering::Acquire).add(i) }
     }
 
+    /// Somebody looks at slot `i` soon, if there is one: asks the cache for what says who it is, and what of it is traced.
+    #[inline]
+    pub(crate) fn prefetch(&self, i: usize) {
+        G::prefetch(self.base.load(Ordering::Relaxed).wrapping_add(i));
+    }
+
     /// All slots that may be alive, dead ones too. Those that come alive later may be missed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static G> + '_ {
         self.numbered().map(|(_, g)| g)

@@ -245,8 +245,8 @@ fn announce(inside: &Inside, g: &'static G, regs: Regs) {
 /// The id of the runtime's own goroutine, the advancer: the last of the first block.
 const SYSTEM_ID: u64 = ID_BLOCK;
 
-/// Ids for goroutines that threads make.
-fn foreign_id() -> u64 {
+/// Ids, one at a time: for goroutines that threads make, and for [those that begin to exist anew](emit::relabelled).
+pub(crate) fn foreign_id() -> u64 {
     use parking_lot::Mutex;
     // The first block, less the id of the runtime's own goroutine: a program's main goroutine is number 1.
     static BLOCK: Mutex<(u64, u64)> = Mutex::new((1, SYSTEM_ID));

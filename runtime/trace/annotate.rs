@@ -2,7 +2,8 @@
 //!
 //! - A1: regions of a goroutine MUST end in the reverse order of their begin: Go's reader refuses a file otherwise. So each goroutine has a
 //!   list of those that were recorded and have not ended; one that ends, ends those that began inside it first.
-//! - A2: only what was recorded at its begin is recorded at its end. What began while tracing was off has no end in a trace.
+//! - A2: of regions, only what was recorded at its begin is recorded at its end, and by the same goroutine, as the trace knows it: one that was
+//!   silent at one of the two is not (E3 in emit.rs). What began while tracing was off has no end in a trace.
 //! - A3: a task's number is its own for good, so no reader meets one twice. An end without a begin is fine with readers.
 //! - A4: user code (a message's `Display`) runs before the runtime is entered.
 
@@ -22,15 +23,20 @@ use crate::sched::park::Inside;
 use crate::sched::tripwire::{self, Kind};
 use crate::stack::header::current_g;
 
-/// Records a note of the calling goroutine's; answers whether it did: a trace is recorded, and the caller is a goroutine.
+/// Records a note of the calling goroutine's. Answers `None` if nothing is recorded or the caller is no goroutine; else by which number the trace
+/// knows it, 0 if it is silent.
 #[inline(never)]
-fn note(note: Note<'_>) -> bool {
-    let Some(inside) = Inside::enter() else { return false };
+fn note(note: Note<'_>) -> Option<u64> {
+    let inside = Inside::enter()?;
     let m = inside.m();
-    let Some(guard) = m.slot.acquire_if_on() else { return false };
-    let Some(mut w) = guard.writer() else { return false };
-    emit::note(&mut w, m, note, At::on(inside.g(), Regs::here()));
-    true
+    let guard = m.slot.acquire_if_on()?;
+    let mut w = guard.writer()?;
+    Some(emit::note(&mut w, m, note, At::on(inside.g(), Regs::here())))
+}
+
+/// Whether what the caller says would be recorded: it is a goroutine, and not silent.
+fn is_heard() -> bool {
+    Inside::enter().is_some_and(|inside| !emit::is_silent(inside.g()))
 }
 
 /// The time, if somebody wants to be told of long ones of this kind; otherwise 0.
@@ -79,6 +85,8 @@ pub struct Task {
     number: u64,
     /// 0: nobody asks how long it takes.
     began_ns: u64,
+    /// Its begin was left out, and so will be its end.
+    silent: bool,
 }
 
 /// What a context knows of its task.
@@ -94,14 +102,14 @@ impl Task {
     ///
     /// `name` is the kind of task, by which tools group them: one of a few. It is cut to 1 KiB.
     ///
-    /// It is recorded when the caller is a goroutine and a trace is being recorded; an end without a begin is shown by tools, too.
+    /// It is recorded when the caller is a goroutine and a trace is being recorded; an end without a begin is shown by tools, too. Where [only labelled
+    /// goroutines](crate::trace::Options::only_labelled) are recorded, the caller of this has to be one, and whoever ends the task.
     pub fn begin(ctx: &Context, name: &str) -> (Context, Task) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        if record::enabled() {
-            note(Note::TaskBegin { task: number, parent: task_of(ctx), name: Name::register(name) });
-        }
-        (ctx.with_value(TaskOf(number)), Task { number, began_ns: begins(Kind::Task) })
+        let begin = || note(Note::TaskBegin { task: number, parent: task_of(ctx), name: Name::register(name) });
+        let silent = record::enabled() && begin() == Some(0);
+        (ctx.with_value(TaskOf(number)), Task { number, began_ns: begins(Kind::Task), silent })
     }
 
     /// Ends it.
@@ -110,7 +118,7 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        if record::enabled() {
+        if record::enabled() && !self.silent {
             note(Note::TaskEnd { task: self.number });
         }
         ended(Kind::Task, "task", self.began_ns);
@@ -129,10 +137,12 @@ pub struct Region {
     _not_send: PhantomData<*mut ()>,
 }
 
-/// A region that was recorded and has not ended (A1).
+/// A region that has not ended (A1).
 #[derive(Clone, Copy)]
 struct Open {
     serial: u64,
+    /// The number of the goroutine under which it was recorded; 0: it was not, as the goroutine was silent (A2).
+    g: u64,
     task: u64,
     name: Name,
     /// 0: nobody asks how long it takes.
@@ -178,15 +188,19 @@ pub(super) fn begin(ctx: &Context, name: &str) -> u64 {
     let (task, name) = (task_of(ctx), Name::register(name));
     let Ok(serial) = SERIAL.try_with(|s| s.replace(s.get() + 1) + 1) else { return 0 };
     // The list first: what is recorded has to be on it.
-    let open = Open { serial, task, name, began_ns: begins(Kind::Region) };
+    let open = Open { serial, g: 0, task, name, began_ns: begins(Kind::Region) };
     if REGIONS.try_with(|r| r.borrow_mut().push(open)).is_err() {
         return 0;
     }
-    if note(Note::RegionBegin { task, name }) {
-        return serial;
-    }
-    let _ = REGIONS.try_with(|r| r.borrow_mut().pop());
-    0
+    let told = note(Note::RegionBegin { task, name });
+    let _ = REGIONS.try_with(|r| {
+        let mut all = r.borrow_mut();
+        match (told, all.last_mut()) {
+            (Some(g), Some(last)) => last.g = g,
+            _ => drop(all.pop()),
+        }
+    });
+    told.map_or(0, |_| serial)
 }
 
 impl Drop for Region {
@@ -212,8 +226,8 @@ pub(super) fn end(serial: u64) {
             if open.last().is_some_and(|o| o.serial >= serial) { open.pop() } else { None }
         });
         let Ok(Some(open)) = last else { return };
-        if record::enabled() {
-            note(Note::RegionEnd { task: open.task, name: open.name });
+        if record::enabled() && open.g != 0 {
+            note(Note::RegionEnd { g: open.g, task: open.task, name: open.name });
         }
         ended(Kind::Region, "region", open.began_ns);
     }
@@ -227,8 +241,8 @@ impl fmt::Debug for Region {
 
 /// Says something in the trace, for the task of `ctx` if that has one. `category` is one of a few; both are cut to 1 KiB.
 ///
-/// It is recorded when the caller is a goroutine and a trace is being recorded. Otherwise `message` is not formatted, and this
-/// costs a load.
+/// It is recorded when the caller is a goroutine, with labels if [only those](crate::trace::Options::only_labelled) are recorded, and a trace is being
+/// recorded. Otherwise `message` is not formatted, and while none is this costs a load.
 #[inline]
 pub fn log(ctx: &Context, category: &str, message: impl fmt::Display) {
     if record::enabled() {
@@ -238,6 +252,9 @@ pub fn log(ctx: &Context, category: &str, message: impl fmt::Display) {
 
 #[cold]
 fn log_slow(ctx: &Context, category: &str, message: &dyn fmt::Display) {
+    if !is_heard() {
+        return;
+    }
     // A4
     let text = message.to_string();
     note(Note::Log { task: task_of(ctx), category: Name::register(category), message: cut_string(&text) });

@@ -101,7 +101,7 @@ impl FlightRecorder {
     /// # Errors
     ///
     /// [`StartError::AlreadyStarted`] if it runs (or is just being started or stopped); [`StartError::Io`] when a thread
-    /// cannot be started.
+    /// cannot be started, and when others record [fewer goroutines than this one wants](Options::only_labelled).
     pub fn start(&self) -> Result<(), StartError> {
         start_default();
         {

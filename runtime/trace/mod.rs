@@ -125,7 +125,7 @@ fn is_unknown<W: 'static>() -> bool {
     !plain.contains(&TypeId::of::<W>())
 }
 
-/// A stream of everything the runtime does, into a writer. Any number of them may run at once, beside [flight
+/// A stream of what the runtime does, into a writer. Any number of them may run at once, beside [flight
 /// recorders](FlightRecorder) and the one of [`start`].
 ///
 /// Dropping it stops it too, and then nobody hears of errors.
@@ -148,7 +148,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// When a thread cannot be started.
+    /// When a thread cannot be started, and beside those who record [labelled goroutines only](Options::only_labelled).
     pub fn start<W: Write + Send + 'static>(out: W) -> Result<Stream, StartError> {
         Stream::start_with(out, Options::new())
     }
@@ -157,7 +157,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As [`start`](Stream::start).
+    /// When a thread cannot be started, and when others record [fewer goroutines than this one wants](Options::only_labelled).
     pub fn start_with<W: Write + Send + 'static>(out: W, options: Options) -> Result<Stream, StartError> {
         start_default();
         let _busy = Counted::new(&BUSY);
@@ -230,7 +230,8 @@ impl fmt::Debug for Stream {
 pub enum StartError {
     /// One is running already. It was not disturbed.
     AlreadyStarted,
-    /// The file could not be made, or the tracer's thread could not be started.
+    /// The file could not be made, or the tracer's thread could not be started; or others record [labelled goroutines
+    /// only](Options::only_labelled), and this one wants all ([`io::ErrorKind::ResourceBusy`]).
     Io(io::Error),
 }
 

@@ -177,6 +177,13 @@ impl<'a> Guard<'a> {
         }
     }
 
+    /// The events that follow have a later time than those before: of two threads, that a reader is to take in this order.
+    pub fn go_later(&self) {
+        if self.ticks.get() != 0 {
+            self.ticks.set(clock::ticks().max(self.ticks.get() + 1));
+        }
+    }
+
     /// Writes as the guard's own thread; `None` when tracing is off.
     #[inline]
     pub fn writer(&self) -> Option<Writer<'_>> {
