@@ -121,8 +121,21 @@ impl Inside {
     /// Gives others a turn, if there are any. While a trace is recorded it shows in any case.
     #[inline]
     pub(crate) fn offer_turn(&self) {
-        if self.m().slot.is_on() || !nobody_else(self.m()) {
+        if !nobody_else(self.m()) {
             self.yield_now(Fixed::Yield);
+        } else if self.m().slot.is_on() {
+            self.tell_turn(self.m());
+        }
+    }
+
+    /// It has stopped and begins to run again, for the trace: there is nobody else whose turn it could be.
+    #[inline(never)]
+    fn tell_turn(&self, m: &'static M) {
+        let g = self.g;
+        let guard = m.slot.acquire_if_on();
+        if let Some(mut w) = guard.as_ref().and_then(Guard::writer) {
+            emit::go_stop(&mut w, m, Fixed::Yield, At::on(g, Regs::here()));
+            emit::go_start(&mut w, m, g);
         }
     }
 
