@@ -78,7 +78,9 @@ impl read::Input for Bytes {
             Bytes::Stream(_) => Err(io::ErrorKind::Unsupported.into()),
             Bytes::File(file, bar) => {
                 let n = file.read_at(buf, offset)?;
-                bar.inc(n as u64);
+                // Headers are read a second time, with what they are headers of.
+                let end = bar.length().unwrap_or(u64::MAX);
+                bar.set_position(bar.position().saturating_add(n as u64).min(end));
                 Ok(n)
             }
         }
