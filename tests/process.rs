@@ -402,6 +402,45 @@ fn forks() {
     ticker.join().unwrap();
 }
 
+/// While somebody stops the world again and again, so that some children are copies of a thread that is being visited.
+fn forks_while_visited() {
+    let over = Arc::new(AtomicUsize::new(0));
+    let visits = std::thread::spawn({
+        let (over, procs) = (Arc::clone(&over), rt::gomaxprocs());
+        move || {
+            while over.load(SeqCst) == 0 {
+                rt::set_gomaxprocs(1);
+                rt::set_gomaxprocs(procs.max(2));
+            }
+            rt::set_gomaxprocs(procs);
+        }
+    });
+    let (mut went_on, mut ended) = (0, 0);
+    for _ in 0..common::scaled(200, 40) {
+        let (status, said) = forked(|| {
+            // SAFETY: no conditions. A child that hangs is ended by it.
+            unsafe { libc::alarm(30) };
+            drop(rt::goroutine::labels());
+        });
+        match status.code() {
+            Some(99) => went_on += 1,
+            Some(2) => {
+                assert!(said.starts_with("fatal error: in a child of fork()") && said.lines().count() == 1, "{said}");
+                ended += 1;
+            }
+            _ => panic!("{status}: {said}"),
+        }
+    }
+    println!("{went_on} children went on, {ended} were ended");
+    over.store(1, SeqCst);
+    rt::blocking(|| visits.join().unwrap());
+}
+
+#[test]
+fn children_of_fork_that_are_visited_end() {
+    traced("fork, visited", forks_while_visited);
+}
+
 #[test]
 fn children_of_fork_leave_the_trace_to_their_parent() {
     let ((), trace) = traced("fork", forks);

@@ -127,6 +127,11 @@ impl Border {
                     if turns < 200 || cfg!(loom) {
                         spin_hint();
                     } else {
+                        #[cfg(not(loom))]
+                        if crate::sched::forked::is_child() {
+                            // The visitor is in the parent, and here nobody knows how far it was.
+                            crate::sched::forked::end();
+                        }
                         self.sleep(word);
                     }
                 }

@@ -1,7 +1,8 @@
 //! A child of `fork()`: a copy of the process with one thread, the one that called it, and with none of the runtime's others.
 //!
 //! - FK1: in a child no goroutine runs but the one that has called. As soon as that waits, gives up its turn or ends, the process ends with a
-//!   sentence: another goroutine that went on here would do a second time what it does in the parent.
+//!   sentence: another goroutine that went on here would do a second time what it does in the parent. So does a goroutine that was being visited at
+//!   its border at the moment of the fork, as soon as it enters the runtime: it would wait for the visitor, who is not here.
 //! - FK2: a child records nothing: the trace is the parent's, whose file it has open, too.
 //! - FK3: between fork and exec nothing here takes a lock; one that another thread held then is never let go of.
 
