@@ -128,10 +128,8 @@ impl Border {
                         spin_hint();
                     } else {
                         #[cfg(not(loom))]
-                        if crate::sched::forked::is_child() {
-                            // The visitor is in the parent, and here nobody knows how far it was.
-                            crate::sched::forked::end();
-                        }
+                        // The visitor would be in the parent, and here nobody knows how far it was.
+                        crate::sched::forked::end_child();
                         self.sleep(word);
                     }
                 }

@@ -377,9 +377,7 @@ pub(crate) fn start_p(m: &'static M, p: HeldP) {
 
 /// Sleeps until somebody comes with a P, or, as the one in the poller, until a timer is due and a P is idle.
 fn sleep(m: &'static M, own: &mut Own) {
-    if forked::is_child() {
-        forked::end();
-    }
+    forked::end_child();
     // A timer was due and no P was idle: do not come back for it at once, the busy Ps see to it.
     let mut patience = Duration::ZERO;
     loop {

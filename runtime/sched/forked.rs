@@ -33,9 +33,16 @@ pub(crate) fn is_child() -> bool {
     CHILD.load(Ordering::Relaxed)
 }
 
-/// Ends it (FK1).
+/// Ends this process if it is one (FK1): its goroutine is about to need others, or locks that others may have held (FK3).
+#[inline]
+pub(crate) fn end_child() {
+    if is_child() {
+        end();
+    }
+}
+
 #[cold]
-pub(crate) fn end() -> ! {
+fn end() -> ! {
     say(format_args!(
         "fatal error: in a child of fork() a goroutine has waited, given up its turn, or ended: the scheduler's other threads are not here. \
          Such a child can exec, or exit (rt::process::Command starts programs from goroutines)"

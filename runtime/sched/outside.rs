@@ -18,7 +18,7 @@ use crate::sched::m::{After, M};
 use crate::sched::p::HeldP;
 use crate::sched::park::Inside;
 use crate::sched::state::{Scan, Status};
-use crate::sched::{SCHED, calls, wired};
+use crate::sched::{SCHED, calls, forked, wired};
 
 /// Runs a function that may block the thread: file I/O, a system call, C code, a long computation.
 ///
@@ -170,6 +170,7 @@ pub(crate) fn give_way(m: &'static M) {
 
 /// The P is gone. Takes an idle one if there is one, otherwise queues up.
 fn come_back_without_p(g: &'static G, m: &'static M) {
+    forked::end_child();
     debug_assert!(m.p().is_none() && g.state.status() == Status::Syscall);
     WITHOUT_P.fetch_sub(1, Ordering::Relaxed);
     if m.gives_way.swap(false, Ordering::SeqCst) {

@@ -31,7 +31,7 @@ use crate::sched::g::{G, Kind, Place, Wait};
 use crate::sched::m::{After, Commit, M};
 use crate::sched::outside;
 use crate::sched::timer::Limit;
-use crate::sched::{owner, queue, wired};
+use crate::sched::{forked, owner, queue, wired};
 use crate::stack::header::current_g;
 use crate::sync::race::TIME_UP;
 use crate::sync::waiter::{Ending, Node, WaitList, Waiter};
@@ -142,6 +142,7 @@ impl Inside {
     /// Gives others a turn; the goroutine stays runnable.
     #[inline(never)]
     pub(crate) fn yield_now(&self, reason: Fixed) {
+        forked::end_child();
         let g = self.g;
         let m = self.m();
         let place = Place::here();

@@ -190,8 +190,6 @@ pub(crate) fn wait_for_start(m: &M) {
 }
 
 fn sleep(m: &M) {
-    if forked::is_child() {
-        forked::end();
-    }
+    forked::end_child();
     m.parker.park();
 }
