@@ -269,6 +269,22 @@ fn what_is_said_across_labels() {
     });
 }
 
+/// In each trace a goroutine's first time has its own number.
+#[test]
+fn numbers_begin_anew() {
+    let _guard = HangGuard::new("numbers_begin_anew");
+    rt::run(|| {
+        let me = goroutine::id().expect("a goroutine").get() as i64;
+        for turn in 0..3 {
+            let ((), trace) = recorded("numbers", Options::new().only_labelled(true), || {
+                (0..2).for_each(|_| goroutine::with_labels(&[("a", "b")], rt::yield_now));
+            });
+            let seen = kinds(&trace).1;
+            assert!(seen.len() == 3 && seen.contains(&me), "{me} in {seen:?}, turn {turn}");
+        }
+    });
+}
+
 /// Labels that come and go on a thread of one's own, and while a panic unwinds.
 #[test]
 fn labels_on_a_thread_of_its_own_and_in_a_panic() {

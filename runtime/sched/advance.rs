@@ -11,7 +11,8 @@
 //! ```
 //!
 //! - V1: before `publish`, every P was named in the old generation (by itself, by a visit, or under the scheduler's lock if
-//!   idle), and every goroutine was named in it or is noted (T5). A running one is named through its M, never noted.
+//!   idle), and every goroutine was named in it or is noted (T5). A running one is named through its M, never noted. (Of one that is left out
+//!   nothing is written or noted: E3 in emit.rs.)
 //! - V2: noted statuses are written after the close, if still nobody named the goroutine. If nobody did, it has not moved
 //!   since, so the note is true.
 //! - V7: every goroutine with a name or labels tells them in each generation: when it is made or first runs in it, or the census notes

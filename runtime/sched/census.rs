@@ -1,8 +1,9 @@
 //! The census of a generation that is about to end: every goroutine that nobody has named in it is noted, with what it does and where (V1,
 //! V2, V7 in `advance.rs`).
 //!
-//! There may be millions of them, again at the end of each generation, so a note is small, and notes are never moved: lists that
-//! grow would touch several times as much memory, and with many goroutines that is what a census costs.
+//! There may be millions of them, again at the end of each generation, so the note of one is small, and such notes are never moved: lists that
+//! grow would touch several times as much memory, and with many goroutines that is what a census costs. (Names, labels and calls are in lists
+//! that grow.)
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

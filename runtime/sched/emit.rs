@@ -12,7 +12,7 @@
 //!   by the taker; where the goroutine is silent the P is given up instead.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tracer::record::{Fixed, Name, Start, Writer};
 use tracer::unwind::Regs;
@@ -59,11 +59,16 @@ impl At {
 /// Only goroutines with labels are recorded, and the runtime's own. The same for all of a session, or else goroutines would begin to exist in the
 /// middle of it without having been made.
 static ONLY_LABELLED: AtomicBool = AtomicBool::new(false);
+/// How many such sessions there were: the number of the present one.
+static SESSIONS: AtomicU32 = AtomicU32::new(0);
 /// Blocking calls are recorded that do not lose their P, too.
 static ALL_CALLS: AtomicBool = AtomicBool::new(true);
 
 /// Whether only goroutines with labels are recorded. By the advancer, while the world is stopped and nothing is recorded.
 pub(crate) fn set_only_labelled(yes: bool) {
+    if yes {
+        SESSIONS.fetch_add(1, Ordering::Relaxed);
+    }
     ONLY_LABELLED.store(yes, Ordering::Relaxed);
 }
 
@@ -106,10 +111,12 @@ pub(crate) fn id(g: &G) -> u64 {
 #[cold]
 #[inline(never)]
 fn id_of_voice(g: &G) -> u64 {
-    match g.voice.get() {
-        0 => g.id(),
-        voice => voice,
-    }
+    if has_voice(g) { g.voice.get() } else { g.id() }
+}
+
+/// Whether it has ended to exist in this session already.
+fn has_voice(g: &G) -> bool {
+    g.voice_in.get() == SESSIONS.load(Ordering::Relaxed)
 }
 
 fn go_status(s: Status) -> GoStatus {
@@ -167,7 +174,7 @@ fn goroutine(w: &mut Writer<'_>, g: &G, untold: bool) {
 fn label(w: &mut Writer<'_>, g: &G) {
     let (tell_name, tell_labels) = g.tells(w.generation());
     if tell_name {
-        // SAFETY: N2: it is Running, and the caller is its M or that M's visitor.
+        // SAFETY: N2: it is Running, or in a call that is untold, and the caller is its M or that M's visitor.
         if let Some(name) = unsafe { g.name() } {
             let id = w.string(name);
             w.event(Ev::GoLabel, &[id]);
@@ -336,9 +343,10 @@ pub(crate) fn relabelled(
         (false, true) => {
             w.event(Ev::GoDestroy, &[]);
             g.voice.set(id(g));
+            g.voice_in.set(SESSIONS.load(Ordering::Relaxed));
         }
         (true, false) => {
-            if g.voice.get() != 0 {
+            if has_voice(g) {
                 g.voice.set(spawn::foreign_id());
             }
             let new_stack = w.start_stack(start, at);

@@ -65,7 +65,7 @@ pub(crate) fn nobody_else(m: &'static M) -> bool {
     let p = m.must_p();
     let tick = p.searches.get().wrapping_add(1);
     // Every eighth time the timers are looked at, too, and every so often the others' queues.
-    if tick.is_multiple_of(8) || p.has_own_work() || SCHED.global.len() != 0 || !world_runs() || chaos::one_in(1) {
+    if tick.is_multiple_of(8) || p.has_own_work() || SCHED.global.len() != 0 || !world_runs() || chaos::one_in(2) {
         return false;
     }
     p.searches.set(tick);

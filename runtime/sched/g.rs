@@ -3,7 +3,8 @@
 //! - N1: a G's slot is never freed (see [`crate::sched::slab`]), so a reference to one is good for ever; its id tells whether it is
 //!   still the same goroutine. Slots are reused.
 //! - N2: who may touch the cells: the M that runs it (or that M's visitor) while Running; whoever holds SCAN otherwise;
-//!   its maker while Idle.
+//!   its maker while Idle. Its labels and `voice` change while it runs, by its own doing, and when it is dead. So its M and that M's visitor may
+//!   read these in a call (Syscall), too, and so may whoever readies it, until it is queued.
 //! - N4: `locals`, `locks` and `locked` belong to the goroutine's own code, inside and outside: nobody else touches them
 //!   between its first instruction and its last.
 //! - N5: all zeros is a dead goroutine, as good as any other. So a slot needs no making, and the pages of dead ones may be given back.
@@ -258,10 +259,11 @@ pub(crate) struct G {
     pub(crate) locals: Cell<*mut Locals>,
     /// How many guards keep it on its thread (N4).
     pub(crate) locks: Cell<u32>,
+    /// In which trace of labelled goroutines it has ended to exist, the last time (E3 in emit.rs). In others it has its own number.
+    pub(crate) voice_in: Cell<u32>,
     /// In clock ticks.
     pub(crate) stamp: Cell<u64>,
-    /// The number by which a trace of labelled goroutines knows it now, or knew it last; 0: its own, and it has not been forgotten yet (E3 in
-    /// emit.rs).
+    /// The number by which it is known in that trace.
     pub(crate) voice: Cell<u64>,
 }
 
@@ -445,7 +447,7 @@ impl G {
         self.marks.set_system(false);
         self.entry.set(0);
         self.place.set(std::ptr::null());
-        debug_assert!(self.stack.get().is_none() && self.link.get().is_none());
+        debug_assert!(self.stack.get().is_none() && self.link.get().is_none() && self.voice_in.get() == 0);
     }
 }
 
@@ -532,6 +534,7 @@ mod tests {
             (g.id(), g.walk_end(), g.locks.get(), g.stamp.get(), g.told_in.load(Ordering::Relaxed)),
             (0, 0, 0, 0, 0)
         );
+        assert!((g.voice.get(), g.voice_in.get()) == (0, 0) && !g.waits_for_held.load(Ordering::Relaxed));
         // SAFETY: nobody else has it.
         unsafe {
             assert!(g.name().is_none() && g.labels().is_none() && g.creator_stack().is_none());

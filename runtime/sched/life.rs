@@ -175,7 +175,7 @@ fn bury(m: &'static M, g: &'static G) {
         *g.name.get() = None;
         g.swap_labels(None);
     }
-    g.voice.set(0);
+    g.voice_in.set(0);
     g.origin.set(None);
     p.free_g(g);
     if wanted {

@@ -53,7 +53,7 @@ pub(crate) struct M {
     p: AtomicPtr<P>,
     current: AtomicPtr<G>,
     /// The generation in which its P and its goroutine were named, as [`emit::context`](crate::sched::emit::context) knows; 0 if it is to look. A
-    /// goroutine that begins to run is named then. What the border protects.
+    /// goroutine that begins to run is named then. What the border protects; in a stopped world the stopper's, as the P is.
     pub(crate) named: Cell<u64>,
     pub(crate) after: Cell<Option<After>>,
     /// The blocking call that its goroutine is in is counted (M2; see [`crate::sched::calls`]).

@@ -123,12 +123,13 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
     {
         // The full gate: nothing holds sysmon still in a stopped world. Everything about p and g was learned before (G2).
         let guard = slot.acquire();
-        let mut is_the_gs = false;
+        let (mut is_the_gs, mut lost_at) = (false, 0);
         // SAFETY: the visit holds m at its border for as long as the writer lives.
         if let Some(mut w) = unsafe { guard.writer_for(&m.slot) } {
             // SAFETY: N2: the visit. A call that was declared lies above the place that it noted.
             let at = if declared { At::on(g, unsafe { g.standing() }.0) } else { At::nowhere() };
             is_the_gs = emit::loses_p(&mut w, m, declared, at);
+            lost_at = w.last_ticks();
         }
         m.untold.set(false);
         if !declared {
@@ -139,7 +140,7 @@ pub(crate) fn take_p(slot: &Slot, m: &'static M, visit: Visit<'_>, cause: Option
         if let Some(mut w) = guard.writer() {
             if is_the_gs {
                 // Readers may have trouble to tell which is first of two with one time, beside many other threads.
-                guard.go_later();
+                guard.go_later(lost_at);
                 emit::proc_steal(&mut w, p, m);
             }
             emit::hand_off(&mut w, p, m, cause);

@@ -1,7 +1,7 @@
 //! What the program says itself in a trace: tasks, regions, logs. Go's user annotations (`runtime/trace`).
 //!
 //! - A1: regions of a goroutine MUST end in the reverse order of their begin: Go's reader refuses a file otherwise. So each goroutine has a
-//!   list of those that were recorded and have not ended; one that ends, ends those that began inside it first.
+//!   list of those that began while something was recorded, and have not ended; one that ends, ends those that began inside it first.
 //! - A2: of regions, only what was recorded at its begin is recorded at its end, and by the same goroutine, as the trace knows it: one that was
 //!   silent at one of the two is not (E3 in emit.rs). What began while tracing was off has no end in a trace.
 //! - A3: a task's number is its own for good, so no reader meets one twice. An end without a begin is fine with readers.
@@ -131,7 +131,7 @@ impl Drop for Task {
 /// began after it.
 #[must_use = "a region ends when this is dropped"]
 pub struct Region {
-    /// Which of the goroutine's regions; 0: it was not recorded.
+    /// Which of the goroutine's regions; 0: nothing was recorded when it began.
     serial: u64,
     /// It belongs to its goroutine.
     _not_send: PhantomData<*mut ()>,
@@ -182,7 +182,7 @@ pub fn with_region<T>(ctx: &Context, name: &str, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Begins a region; answers its serial number, 0 if it is not recorded.
+/// Begins a region; answers its serial number, 0 if nothing is recorded.
 #[cold]
 pub(super) fn begin(ctx: &Context, name: &str) -> u64 {
     let (task, name) = (task_of(ctx), Name::register(name));
@@ -235,7 +235,8 @@ pub(super) fn end(serial: u64) {
 
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region").field("recorded", &(self.serial != 0)).finish()
+        let recorded = REGIONS.try_with(|r| r.borrow().iter().any(|o| o.serial == self.serial && o.g != 0));
+        f.debug_struct("Region").field("recorded", &(recorded == Ok(true))).finish()
     }
 }
 
@@ -252,7 +253,7 @@ pub fn log(ctx: &Context, category: &str, message: impl fmt::Display) {
 
 #[cold]
 fn log_slow(ctx: &Context, category: &str, message: &dyn fmt::Display) {
-    if !is_heard() {
+    if emit::only_labelled() && !is_heard() {
         return;
     }
     // A4

@@ -58,11 +58,11 @@ impl Options {
     /// Whether only goroutines with [labels](crate::goroutine::with_labels) are recorded (and the runtime's own): no, if not said otherwise. Others
     /// have no events, neither of what happens to them nor of what they say by tasks, regions and logs; a processor that runs one looks as if it ran
     /// nothing. What is not a goroutine's own is there all the same: lengths of queues, work that is stolen, reports of the
-    /// watchdog, objects of the collected heap, and the stack from which a goroutine without labels has woken one that has some.
+    /// watchdog (by [`goroutine::id`](crate::goroutine::id)), objects of the collected heap, and the stack from which a goroutine without labels has woken one that has some.
     ///
     /// A goroutine that gets labels while it runs begins to exist for the trace at that moment, and ends when it gives them back. To tools each
-    /// such time is a goroutine, the first with the number that [`goroutine::id`](crate::goroutine::id) says, later ones with numbers of their
-    /// own. A region that does not begin and end in the same one is left out, or ends with it.
+    /// such time is a goroutine, the first since recording began with the number that [`goroutine::id`](crate::goroutine::id) says, later ones with
+    /// numbers of their own. A region that does not begin and end in the same one is left out, or ends with it.
     ///
     /// Goroutines inherit labels from those that make them. So a label around the handling of one request in a hundred records all that is
     /// done for it.

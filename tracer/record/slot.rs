@@ -177,11 +177,9 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The events that follow have a later time than those before: of two threads, that a reader is to take in this order.
-    pub fn go_later(&self) {
-        if self.ticks.get() != 0 {
-            self.ticks.set(clock::ticks().max(self.ticks.get() + 1));
-        }
+    /// The events that follow have a later time than one at `ticks` of another thread's stream, behind which a reader is to take them.
+    pub fn go_later(&self, ticks: u64) {
+        self.ticks.set(clock::ticks().max(ticks + 1));
     }
 
     /// Writes as the guard's own thread; `None` when tracing is off.
@@ -261,6 +259,13 @@ impl Writer<'_> {
         let mut b = Batch::open(SINK.buffer(), self.r#gen, self.m_id(), now);
         assert!(b.event(ev, now, args), "an event fits an empty batch");
         inner.batch = Some(b);
+    }
+
+    /// The time of the last event of the stream, for [`Guard::go_later`].
+    pub fn last_ticks(&self) -> u64 {
+        // SAFETY: as in event().
+        let inner = unsafe { &*self.slot.inner[(self.r#gen % 2) as usize].get() };
+        inner.batch.as_ref().map_or(inner.last_ticks, Batch::last_ticks)
     }
 
     /// Sends the open batch, if any, to the sink.

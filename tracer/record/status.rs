@@ -2,7 +2,7 @@
 //! sequence numbers.
 //!
 //! - S1: the first event that names a resource in a generation is preceded by its status (or its creation). Whoever wins
-//!   [`ResourceState::acquire_status`] writes it, in the same guard as the event.
+//!   [`ResourceState::acquire_status`] writes it, in the same guard as the event. (Or sees that the trace is to have nothing of it.)
 //! - S2: three flags: the advancer must still read the old generation's flag while the new one's is in use, and
 //!   the next one's must already be clear. (There are four, as a remainder by four costs less.) Two sequence numbers
 //!   (gen % 2), restarting at each generation.
