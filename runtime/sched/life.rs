@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use tracer::record::Guard;
 
 use crate::coro;
 use crate::prim::current;
@@ -49,14 +48,12 @@ pub(crate) fn main(g: &'static G) {
 /// Running -> Dead, with its event. Apart, as [`start_traced`] is.
 #[inline(never)]
 fn end_traced(m: &'static M, g: &'static G) {
-    let guard = m.slot.acquire_if_on();
-    if let Some(mut w) = guard.as_ref().and_then(Guard::writer) {
+    let guard = m.slot.acquire();
+    if let Some(mut w) = guard.writer() {
         emit::go_destroy(&mut w, m);
     }
     g.state.destroy();
-    if let Some(guard) = &guard {
-        m.stopped.set(guard.moment());
-    }
+    m.stopped.set(guard.moment());
 }
 
 /// Goroutines that were to run for the first time when no stack could be had, by the class of stack they want.
@@ -111,11 +108,9 @@ pub(crate) fn execute(m: &'static M, g: &'static G, fresh: bool) {
 /// Runnable -> Running, with its event. Apart, since what it needs of registers would be paid for without a trace, too.
 #[inline(never)]
 fn start_traced(m: &'static M, g: &'static G) {
-    let guard = m.slot.acquire_if_on();
+    let guard = m.slot.acquire();
     g.state.start();
-    if let Some(guard) = &guard
-        && let Some(mut w) = guard.writer()
-    {
+    if let Some(mut w) = guard.writer() {
         guard.go_on(m.stopped.take()); // M4
         emit::go_start(&mut w, m, g);
     }

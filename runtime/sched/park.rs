@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 #[cfg(feature = "gc")]
 use tracer::record::Writer;
-use tracer::record::{Fixed, Guard, Slot};
+use tracer::record::{Fixed, Slot};
 use tracer::unwind::Regs;
 
 use crate::prim::{chaos, tls};
@@ -132,8 +132,8 @@ impl Inside {
     #[inline(never)]
     fn tell_turn(&self, m: &'static M) {
         let g = self.g;
-        let guard = m.slot.acquire_if_on();
-        if let Some(mut w) = guard.as_ref().and_then(Guard::writer) {
+        let guard = m.slot.acquire();
+        if let Some(mut w) = guard.writer() {
             emit::go_stop(&mut w, m, Fixed::Yield, At::on(g, Regs::here()));
             emit::go_start(&mut w, m, g);
         }
@@ -174,9 +174,9 @@ impl Inside {
     /// Apart, since what it needs of registers and of the stack would be paid for without a trace, too.
     #[inline(never)]
     fn ready_traced(&self, m: &'static M, g: &'static G) {
-        let guard = m.slot.acquire_if_on();
+        let guard = m.slot.acquire();
         g.state.ready();
-        if let Some(mut w) = guard.as_ref().and_then(Guard::writer) {
+        if let Some(mut w) = guard.writer() {
             emit::go_unblock(&mut w, Some(m), g, At::on(self.g, Regs::here()));
         }
     }
@@ -185,8 +185,8 @@ impl Inside {
     #[inline(never)]
     fn stop_traced(&self, m: &'static M, regs: Regs, why: Stop) {
         let g = self.g;
-        let guard = m.slot.acquire_if_on();
-        let mut w = guard.as_ref().and_then(Guard::writer);
+        let guard = m.slot.acquire();
+        let mut w = guard.writer();
         match why {
             Stop::Park(reason) => {
                 if let Some(w) = &mut w {
@@ -201,9 +201,7 @@ impl Inside {
                 g.state.stop();
             }
         }
-        if let Some(guard) = &guard {
-            m.stopped.set(guard.moment());
-        }
+        m.stopped.set(guard.moment());
     }
 }
 

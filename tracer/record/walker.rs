@@ -45,6 +45,12 @@ impl StackWalker {
     /// As for [`StackWalker::stack`].
     #[inline(never)]
     unsafe fn walk(&mut self, r#gen: u64, regs: Regs, top: usize) -> u64 {
+        if let Some((_, recall)) = &self.memory
+            // SAFETY: passed on to the caller.
+            && let Some(id) = unsafe { recall.recall_split(r#gen, &regs, top) }
+        {
+            return u64::from(id);
+        }
         if !wants_stacks() || unwind::method() == unwind::Method::Off || regs.pc == 0 {
             return 0;
         }

@@ -174,12 +174,24 @@ impl Walk {
         let moved = regs.sp.wrapping_sub(self.sp) & sp_mask;
         let fp = (regs.fp.wrapping_sub(regs.sp) ^ self.fp) & fp_mask;
         let other = moved | fp | (self.pc ^ regs.pc) | (self.lr ^ regs.lr) | (self.height ^ height);
-        if other != 0 || self.generation != generation || self.modules != modules_now() {
-            return false;
-        }
+        // SAFETY: passed on to the caller; it began in the same place of a stack of the same height.
+        other == 0
+            && self.generation == generation
+            && self.modules == modules_now()
+            && unsafe { self.reads_same(regs.sp) }
+    }
+
+    /// Whether the words that it has read are the same, or have moved along, from this stack pointer on. Apart, as it has use for all registers, and
+    /// whoever looks whether it gets that far for none.
+    ///
+    /// # Safety
+    ///
+    /// As for [`walk`](super::walk), which would begin as this one did.
+    #[inline(never)]
+    unsafe fn reads_same(&self, sp: usize) -> bool {
         // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and the
         // stack pointers differ by whole words; the memory is readable by the caller's promise.
-        let read = |offset: usize| unsafe { stack::reread(regs.sp.wrapping_add(offset)) };
+        let read = |offset: usize| unsafe { stack::reread(sp.wrapping_add(offset)) };
         let groups = self.words.as_chunks::<GROUP>().0;
         let Some((same, moved)) = groups.split_at_checked(self.same.into()) else { return false };
         // Loops, as an iterator's closures are not always taken in, and this is most of what an event costs.
@@ -192,10 +204,13 @@ impl Walk {
                 return false;
             }
         }
-        for group in &moved[..usize::from(self.moved).min(moved.len())] {
+        if self.moved == 0 {
+            return true;
+        }
+        for group in moved.iter().take(self.moved.into()) {
             let mut differs = 0;
             for &(offset, word) in group {
-                differs |= read(offset).wrapping_sub(regs.sp) ^ word;
+                differs |= read(offset).wrapping_sub(sp) ^ word;
             }
             if differs != 0 {
                 return false;
@@ -210,8 +225,8 @@ const SHIFT: usize = 64;
 
 /// The last walks of one walker. 90 KiB on the heap.
 pub struct Recall {
-    walks: Box<[Walk]>,
-    splits: Box<[Split]>,
+    walks: Box<[Walk; WALKS]>,
+    splits: Box<[Split; WALKS]>,
     trail: Trail,
 }
 
@@ -234,7 +249,14 @@ impl Split {
     }
 }
 
+/// Made on the heap, not on what may be a goroutine's small stack.
+fn boxed<T: Copy>(each: T) -> Box<[T; WALKS]> {
+    let all = vec![each; WALKS].into_boxed_slice();
+    all.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for"))
+}
+
 /// The list of modules by which stacks are walked now.
+#[inline]
 fn modules_now() -> usize {
     modules::current().map_or(0, |m| std::ptr::from_ref(m).addr())
 }
@@ -242,11 +264,7 @@ fn modules_now() -> usize {
 impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
-        Recall {
-            walks: vec![NONE; WALKS].into_boxed_slice(),
-            splits: vec![NO_SPLIT; WALKS].into_boxed_slice(),
-            trail: Trail::new(),
-        }
+        Recall { walks: boxed(NONE), splits: boxed(NO_SPLIT), trail: Trail::new() }
     }
 
     /// Where a walk is remembered: by how it begins, and by a word (M6).
@@ -257,7 +275,8 @@ impl Recall {
         mixed >> (usize::BITS - WALKS.ilog2())
     }
 
-    /// What came of the same walk in the same generation, if it is remembered.
+    /// What came of the same walk in the same generation, if it is remembered where it is looked for first; otherwise
+    /// [`Recall::recall_split`] is to be asked.
     ///
     /// # Safety
     ///
@@ -265,13 +284,19 @@ impl Recall {
     #[inline]
     pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
         let height = stack_top.checked_sub(regs.sp)?;
-        let place = Recall::place(regs.pc, height, 0);
-        let walk = &self.walks[place];
+        let walk = &self.walks[Recall::place(regs.pc, height, 0)];
         // SAFETY: passed on to the caller.
-        if unsafe { walk.is_same(generation, regs, height) } {
-            return Some(walk.result);
-        }
-        let split = &self.splits[place];
+        unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
+    }
+
+    /// As [`Recall::recall`], where a walk is remembered that begins as others do (M6).
+    ///
+    /// # Safety
+    ///
+    /// As for [`walk`](super::walk).
+    pub unsafe fn recall_split(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
+        let height = stack_top.checked_sub(regs.sp)?;
+        let split = &self.splits[Recall::place(regs.pc, height, 0)];
         if (split.pc, split.height) != (regs.pc, height) || !regs.sp.is_multiple_of(WORD) {
             return None;
         }
@@ -382,6 +407,16 @@ mod tests {
         (method() != super::super::Method::Off).then(|| (Recall::new(), Cache::new(), top))
     }
 
+    /// What is remembered in either place.
+    ///
+    /// # Safety
+    ///
+    /// As for a walk.
+    unsafe fn recalled(recall: &Recall, generation: u64, regs: &Regs, top: usize) -> Option<u32> {
+        // SAFETY: passed on to the caller.
+        unsafe { recall.recall(generation, regs, top).or_else(|| recall.recall_split(generation, regs, top)) }
+    }
+
     /// The frames of this function's callers, by walk or from memory, and what `remember` is given.
     #[inline(never)]
     fn walk_here(
@@ -393,7 +428,7 @@ mod tests {
     ) -> (Option<u32>, usize) {
         let regs = Regs::here();
         // SAFETY: this frame is alive, and the stack above it mapped up to `top`.
-        let known = unsafe { recall.recall(generation, &regs, top) };
+        let known = unsafe { recalled(recall, generation, &regs, top) };
         let mut frames = [0; 64];
         // SAFETY: as above.
         let n = unsafe { recall.walk(regs, top, cache, &mut frames) };
@@ -485,7 +520,7 @@ mod tests {
             let place = unsafe { &mut *std::ptr::with_exposed_provenance_mut::<usize>(base + i * WORD) };
             *place = 1;
             // SAFETY: the array.
-            let known = unsafe { recall.recall(3, &regs, top) };
+            let known = unsafe { recalled(&recall, 3, &regs, top) };
             assert_eq!(known, (i != 2 && i != 5 && i != 8).then_some(9), "word {i}");
             *place = 0;
         }
@@ -496,14 +531,14 @@ mod tests {
             (regs, top - WORD),
         ] {
             // SAFETY: the array, or less of it.
-            assert_eq!(unsafe { recall.recall(3, &regs, top) }, None);
+            assert_eq!(unsafe { recalled(&recall, 3, &regs, top) }, None);
         }
         // More words than there is room for.
         recall.trail.len.set(WORDS + 1);
         let regs = Regs { pc: 4713, ..regs };
         recall.remember(3, &regs, top, 9);
         // SAFETY: the array.
-        assert_eq!(unsafe { recall.recall(3, &regs, top) }, None);
+        assert_eq!(unsafe { recalled(&recall, 3, &regs, top) }, None);
     }
 
     /// A goroutine's stack and another's below it in the same place: the same walk, as long as what points into the stack points as far.
@@ -540,7 +575,7 @@ mod tests {
             recall
         };
         // SAFETY: the arrays.
-        let known = |recall: &Recall, i: usize| unsafe { recall.recall(3, &regs(i), low(i + 1)) };
+        let known = |recall: &Recall, i: usize| unsafe { recalled(recall, 3, &regs(i), low(i + 1)) };
         let recall = remember(|stack, addr| stack.read_return(addr));
         assert_eq!([0, 1, 2].map(|i| known(&recall, i)), [Some(9); 3]);
         for (word, other) in [(4, low(1) + 8 * WORD), (4, low(0) + 9 * WORD), (5, 0x5001), (9, low(1)), (10, 0)] {
@@ -553,7 +588,7 @@ mod tests {
         // Not by whole lines.
         let askew = Regs { sp: low(1) + WORD, fp: low(1) + 5 * WORD, ..regs(1) };
         // SAFETY: the arrays.
-        assert_eq!(unsafe { recall.recall(3, &askew, low(2) + WORD) }, None);
+        assert_eq!(unsafe { recalled(&recall, 3, &askew, low(2) + WORD) }, None);
         // Who knows what it was used for.
         assert_eq!([0, 1].map(|i| known(&remember(|stack, addr| stack.read(addr)), i)), [Some(9), None]);
         // A frame pointer that leads elsewhere is good for its own stack.
