@@ -27,6 +27,11 @@ fn kinds(trace: &[u8]) -> (BTreeMap<Ev, usize>, BTreeSet<i64>) {
     (kinds, goroutines)
 }
 
+/// The calling goroutine, as an event names it.
+fn me() -> i64 {
+    goroutine::id().expect("a goroutine").get() as i64
+}
+
 /// Waits in a call, without the runtime, which would end it.
 fn stay_until(flag: &AtomicBool, is: bool) {
     while flag.load(SeqCst) != is {
@@ -44,7 +49,7 @@ fn recorded<T>(what: &str, options: Options, body: impl FnOnce() -> T) -> (T, Ve
     judge_alone(what, &trace);
     // For Go's reader.
     let name = format!("filters-{}-p{}.trace", what.replace(' ', "-"), rt::gomaxprocs());
-    std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), &trace).unwrap();
+    common::keep(&name, &trace);
     (value, trace)
 }
 
@@ -158,8 +163,7 @@ fn everything() -> BTreeSet<i64> {
     let ctx = Context::background();
     let ids = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     let is_here = |ids: &std::sync::Mutex<BTreeSet<i64>>| {
-        let id = goroutine::id().expect("a goroutine").get() as i64;
-        ids.lock().unwrap().insert(id);
+        ids.lock().unwrap().insert(me());
     };
     let (ctx, task) = Task::begin(&ctx, "task");
     let others: Vec<_> = (0..4)
@@ -194,7 +198,6 @@ fn only_labelled_goroutines() {
             // What lives before, between, and waits throughout.
             let (keep, kept) = rt::chan::bounded::<()>(0);
             let waiting = rt::go(move || kept.recv().is_err());
-            let me = goroutine::id().expect("a goroutine").get() as i64;
             let ((unlabelled, labelled), trace) = recorded("only labelled", few, || {
                 let unlabelled = everything();
                 let mut labelled = goroutine::with_labels(&[("request", "17")], everything);
@@ -209,9 +212,9 @@ fn only_labelled_goroutines() {
                 recorder.snapshot(io::sink()).unwrap();
                 recorder.stop();
                 let builder = rt::Builder::new().label("made", "so");
-                let made = builder.spawn(|| goroutine::id().expect("a goroutine").get() as i64).unwrap();
+                let made = builder.spawn(me).unwrap();
                 labelled.insert(made.join().unwrap());
-                labelled.insert(me);
+                labelled.insert(me());
                 (unlabelled, labelled)
             });
             let (kinds, seen) = kinds(&trace);
@@ -274,7 +277,7 @@ fn what_is_said_across_labels() {
 fn numbers_begin_anew() {
     let _guard = HangGuard::new("numbers_begin_anew");
     rt::run(|| {
-        let me = goroutine::id().expect("a goroutine").get() as i64;
+        let me = me();
         for turn in 0..3 {
             let ((), trace) = recorded("numbers", Options::new().only_labelled(true), || {
                 (0..2).for_each(|_| goroutine::with_labels(&[("a", "b")], rt::yield_now));

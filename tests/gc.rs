@@ -564,7 +564,7 @@ fn judge_until_seen(what: &str, least: usize, mut trace: impl FnMut(u64) -> Vec<
         if kept < 4 && count(&trace, Ev::GcActive) != 0 && count(&trace, Ev::GcEnd) != 0 {
             // For Go's reader.
             let name = format!("{}-{kept}.trace", what.replace(' ', "-"));
-            std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), &trace).unwrap();
+            common::keep(&name, &trace);
             kept += 1;
         }
         for (n, kind) in seen.iter_mut().zip(KINDS) {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use common::{Buffer, judge, scaled, wait_for};
+use common::{Buffer, judge, keep, scaled, wait_for};
 use rt::gc::{self, Edge, Gc, Opaque, Trace};
 use rt::trace::{FlightRecorder, Options, Stream};
 use tracer::read::alloc_free::AllocFree;
@@ -160,11 +160,6 @@ fn recorded<T>(body: impl FnOnce() -> T) -> (T, Vec<u8>) {
     let value = body();
     stream.stop().unwrap();
     (value, buffer.take())
-}
-
-/// For Go's reader, too.
-fn keep(name: &str, trace: &[u8]) {
-    std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), trace).unwrap();
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn storm(what: &'static str, procs: usize) {
     if seconds.is_none() {
         // For Go's reader.
         let name = format!("gc-{}.trace", what.replace(' ', "-"));
-        std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name), &trace).unwrap();
+        common::keep(&name, &trace);
     }
 }
 

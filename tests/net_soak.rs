@@ -346,8 +346,7 @@ fn soak(time: Duration) {
         // Traces are of different sizes, and come and go in memory.
         assert!(now.2 <= kib + kib / 2 + (24 << 10), "{} KiB after round {n}, {kib} after the first", now.2);
     }
-    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("net-soak-p{}.trace", rt::gomaxprocs()));
-    std::fs::write(&file, &last).unwrap();
+    let file = common::keep(&format!("net-soak-p{}.trace", rt::gomaxprocs()), &last);
     println!("kept {}", file.display());
 }
 

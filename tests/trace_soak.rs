@@ -38,13 +38,6 @@ fn run(name: &str, body: fn()) {
     print!("{}", ended.stdout);
 }
 
-/// A file for other readers, in cargo's folder for tests.
-fn kept(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trace-soak");
-    fs::create_dir_all(&dir).unwrap();
-    dir.join(name)
-}
-
 /// Pairs that hand something to each other without a pause, until `stop`.
 fn full_load(pairs: usize, stop: &Arc<AtomicBool>) -> Vec<rt::JoinHandle<u64>> {
     (0..pairs)
@@ -258,7 +251,7 @@ fn crowds() {
         alone_bytes += alone.len();
         // For Go's reader, by way of the conformance checks.
         if i == 1 || wished().is_some() {
-            fs::write(kept(&format!("generation-{i}.trace")), &alone).unwrap();
+            common::keep(&format!("trace-soak/generation-{i}.trace"), &alone);
         }
     }
     assert!(count as u64 >= time.as_secs(), "{count} generations");

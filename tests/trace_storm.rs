@@ -9,7 +9,6 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -258,10 +257,8 @@ fn storm(seed: u64, rounds: u64) {
         let due = samples * rounds / SAMPLES <= round;
         if due && samples < SAMPLES && done.iter().all(|t| t.len() <= SAMPLE_BYTES) {
             samples += 1;
-            let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("trace-storm");
-            std::fs::create_dir_all(&dir).unwrap();
             let last = done.last().expect("there is one");
-            std::fs::write(dir.join(format!("p{procs}-{samples}.trace")), last).unwrap();
+            common::keep(&format!("trace-storm/p{procs}-{samples}.trace"), last);
         }
     }
     sea.stop.store(true, Relaxed);

@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -75,9 +74,7 @@ fn storm(how: Wrong, name: &'static str) {
             assert!(stats.generations >= 3, "{stats:?}");
             judge(&format!("a snapshot of {what}, clock {name}"), &snapshot);
             let trace = buffer.take();
-            let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("wrong-clock");
-            std::fs::create_dir_all(&dir).unwrap();
-            std::fs::write(dir.join(format!("{name}-{what}-p{}.trace", rt::gomaxprocs())), &trace).unwrap();
+            common::keep(&format!("wrong-clock/{name}-{what}-p{}.trace", rt::gomaxprocs()), &trace);
             judge(&format!("{what}, clock {name}"), &trace);
         }
         stop.store(true, SeqCst);

@@ -48,12 +48,18 @@ pub fn judge(what: &str, trace: &[u8]) {
         },
     };
     if let Err(why) = verdict {
-        let name = format!("bad-{}-{}.trace", what.replace([' ', '/'], "-"), std::process::id());
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bad").join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, trace).unwrap();
+        let name = format!("bad/bad-{}-{}.trace", what.replace([' ', '/'], "-"), std::process::id());
+        let path = keep(&name, trace);
         panic!("{what}: the trace is refused: {why}\n(kept as {})", path.display());
     }
+}
+
+/// Leaves a trace in cargo's folder for files of tests, where `cargo xtask conformance` finds those of good ones for Go's reader.
+pub fn keep(name: &str, trace: &[u8]) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, trace).unwrap();
+    path
 }
 
 /// All events of a good trace, with the tables of their generation.
