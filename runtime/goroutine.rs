@@ -184,7 +184,7 @@ pub fn set_labels(labels: Labels) -> Labels {
     let old = Labels(unsafe { g.swap_labels(labels.0) });
     if let Some(w) = &mut writer {
         let o = g.origin.get().expect("a goroutine that runs was made");
-        emit::relabelled(w, g, was_silent, o.start, o.at, emit::At::on(g, Regs::here()));
+        emit::relabelled(w, m, g, was_silent, o.start, o.at, emit::At::on(g, Regs::here()));
     }
     old
 }

@@ -262,20 +262,14 @@ impl Session {
             if let Some(ending) = self.ending.take() {
                 ending.wait();
             }
-            record::set_stacks(wishes.stacks);
-            emit::set_all_calls(wishes.all_calls);
+            self.record_wishes(Some(&wishes));
             begin(wishes.only_labelled)?;
         } else if emit::only_labelled() && !wishes.only_labelled {
             let what = "only goroutines with labels are being recorded: stop that, or ask for Options::only_labelled here, too";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         } else {
             wait_for_tables();
-            if wishes.stacks {
-                record::set_stacks(true);
-            }
-            if wishes.all_calls {
-                emit::set_all_calls(true);
-            }
+            self.record_wishes(Some(&wishes));
             advance(End::default(), stacks);
         }
         #[cfg(feature = "gc")]
@@ -307,10 +301,16 @@ impl Session {
         self.set_wishes();
     }
 
+    /// From now on so much is recorded as all of them want together, and one who is about to be among them.
+    fn record_wishes(&self, newcomer: Option<&Wishes>) {
+        let any = |of: fn(&Wishes) -> bool| self.subscribers.iter().map(|s| &s.wishes).chain(newcomer).any(of);
+        record::set_stacks(any(|w| w.stacks));
+        emit::set_all_calls(any(|w| w.all_calls));
+    }
+
     /// What all of them want together.
     fn set_wishes(&self) {
-        record::set_stacks(self.subscribers.iter().any(|s| s.wishes.stacks));
-        emit::set_all_calls(self.subscribers.iter().any(|s| s.wishes.all_calls));
+        self.record_wishes(None);
         #[cfg(feature = "gc")]
         if !self.subscribers.iter().any(|s| s.wishes.heap_objects) {
             crate::gc::objects::end();

@@ -169,6 +169,20 @@ fn goroutine(w: &mut Writer<'_>, g: &G, untold: bool) {
     }
 }
 
+/// Writes the status of a goroutine that was on no M where this generation lacks it (E1): this one, whatever its state says by now (E2). Answers
+/// whether there is to be anything of it (E3).
+#[inline]
+fn named_at_rest(w: &mut Writer<'_>, g: &G, was: GoStatus) -> bool {
+    let is_unnamed = g.trace.acquire_status(w.generation());
+    if is_silent(g) {
+        return false;
+    }
+    if is_unnamed {
+        w.event(Ev::GoStatus, &[id(g), NO_M, was as u64]);
+    }
+    true
+}
+
 /// Writes the name and the labels of a goroutine that runs on this stream's M, once in a generation.
 #[inline]
 fn label(w: &mut Writer<'_>, g: &G) {
@@ -249,11 +263,6 @@ pub(crate) fn hand_off(w: &mut Writer<'_>, p: &P, victim: &M, cause: Cause) {
     w.extension(Record::HandOff { p: u64::from(p.id), cause, from_m: victim.tid() });
 }
 
-/// `m` gives its P to the M that a goroutine is locked to.
-pub(crate) fn locked_thread(w: &mut Writer<'_>, m: &M, p: &P) {
-    w.extension(Record::HandOff { p: u64::from(p.id), cause: Cause::LockedThread, from_m: m.tid() });
-}
-
 /// `g` begins to exist.
 pub(crate) fn go_create(
     w: &mut Writer<'_>,
@@ -282,39 +291,35 @@ pub(crate) fn go_create(
 #[inline]
 pub(crate) fn go_start(w: &mut Writer<'_>, m: &M, g: &G) {
     context(w, m);
-    // E2: it was Runnable, whatever its state says by now.
-    let is_unnamed = g.trace.acquire_status(w.generation());
-    if is_silent(g) {
+    if !named_at_rest(w, g, GoStatus::Runnable) {
         return;
-    }
-    if is_unnamed {
-        w.event(Ev::GoStatus, &[id(g), NO_M, GoStatus::Runnable as u64]);
     }
     let seq = g.trace.next_seq(w.generation());
     w.event(Ev::GoStart, &[id(g), seq]);
     label(w, g);
 }
 
-/// M's goroutine waits.
+/// M's goroutine stops running, in either way.
 #[inline]
-pub(crate) fn go_block(w: &mut Writer<'_>, m: &M, reason: Fixed, at: At) {
+fn leaves_m(w: &mut Writer<'_>, m: &M, how: Ev, reason: Fixed, at: At) {
     context(w, m);
     if runs_silent(m) {
         return;
     }
     let stack = at.id(w);
-    w.event(Ev::GoBlock, &[reason.id(), stack]);
+    w.event(how, &[reason.id(), stack]);
+}
+
+/// M's goroutine waits.
+#[inline]
+pub(crate) fn go_block(w: &mut Writer<'_>, m: &M, reason: Fixed, at: At) {
+    leaves_m(w, m, Ev::GoBlock, reason, at);
 }
 
 /// M's goroutine gives up its turn.
 #[inline]
 pub(crate) fn go_stop(w: &mut Writer<'_>, m: &M, reason: Fixed, at: At) {
-    context(w, m);
-    if runs_silent(m) {
-        return;
-    }
-    let stack = at.id(w);
-    w.event(Ev::GoStop, &[reason.id(), stack]);
+    leaves_m(w, m, Ev::GoStop, reason, at);
 }
 
 /// M's goroutine ends.
@@ -326,11 +331,12 @@ pub(crate) fn go_destroy(w: &mut Writer<'_>, m: &M) {
     }
 }
 
-/// The goroutine that runs on this stream's M has other labels now; `was_silent` says what [`is_silent`] said before. `start` and `at` are where it
-/// was made (E3). In one guard with the change, before which its [`context`] was written.
+/// The goroutine that runs on M has other labels now; `was_silent` says what [`is_silent`] said before. `start` and `at` are where it was made (E3).
+/// In one guard with the change, before which its [`context`] was written.
 #[cold]
 pub(crate) fn relabelled(
     w: &mut Writer<'_>,
+    m: &M,
     g: &G,
     was_silent: bool,
     start: &'static Start,
@@ -349,14 +355,8 @@ pub(crate) fn relabelled(
             if has_voice(g) {
                 g.voice.set(spawn::foreign_id());
             }
-            let new_stack = w.start_stack(start, at);
-            let stack = by.id(w);
-            g.trace.set_traced(w.generation());
-            w.event(Ev::GoCreate, &[id(g), new_stack, stack]);
-            let seq = g.trace.next_seq(w.generation());
-            w.event(Ev::GoStart, &[id(g), seq]);
-            g.forget_told();
-            label(w, g);
+            go_create(w, m, g, start, at, by);
+            go_start(w, m, g);
         }
     }
 }
@@ -367,13 +367,8 @@ pub(crate) fn go_unblock(w: &mut Writer<'_>, m: Option<&M>, g: &G, by: At) {
     if let Some(m) = m {
         context(w, m);
     }
-    // E2: it was Waiting, whatever its state says by now.
-    let is_unnamed = g.trace.acquire_status(w.generation());
-    if is_silent(g) {
+    if !named_at_rest(w, g, GoStatus::Waiting) {
         return;
-    }
-    if is_unnamed {
-        w.event(Ev::GoStatus, &[id(g), NO_M, GoStatus::Waiting as u64]);
     }
     let seq = g.trace.next_seq(w.generation());
     let stack = by.id(w);
@@ -400,13 +395,12 @@ fn told_syscall_begin(w: &mut Writer<'_>, m: &M, at: At) {
 /// the goroutine's for a reader, and has to be [taken from it](proc_steal). By a visitor, in M's stream.
 pub(crate) fn loses_p(w: &mut Writer<'_>, m: &M, declared: bool, at: At) -> bool {
     context(w, m);
-    let untold = m.untold.replace(false);
     if runs_silent(m) {
         // E4: whether it is in a call or not.
         w.event(Ev::ProcStop, &[]);
         return false;
     }
-    if !declared || untold {
+    if !declared || m.untold.get() {
         told_syscall_begin(w, m, at);
     }
     true

@@ -404,11 +404,6 @@ impl G {
         self.told_in.store(r#gen * 2, Ordering::Relaxed);
     }
 
-    /// It has told nothing: it begins to exist anew.
-    pub(crate) fn forget_told(&self) {
-        self.told_in.store(0, Ordering::Relaxed);
-    }
-
     /// It runs: answers whether it has to tell its name, for that the first time in a generation, and its labels.
     #[inline]
     pub(crate) fn tells(&self, r#gen: u64) -> (bool, bool) {

@@ -23,6 +23,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tracer::wire::ext::Cause;
+
 use crate::prim::{chaos, tls};
 use crate::sched::coro_suspend;
 use crate::sched::emit;
@@ -117,7 +119,8 @@ pub(crate) fn give_back(m: &'static M, g: &'static G) {
     if let Some(guard) = m.slot.acquire_if_on()
         && let Some(mut w) = guard.writer()
     {
-        emit::locked_thread(&mut w, m, m.must_p());
+        // To the M that the goroutine is locked to.
+        emit::hand_off(&mut w, m.must_p(), m, Cause::LockedThread);
     }
     chaos::window();
     its.assign_for_good(stop_p(m));

@@ -157,13 +157,13 @@ impl Sink {
         POOL.reuse().unwrap_or_else(|| POOL.map())
     }
 
-    /// The flight recorders are others now, or the last generations had so many bytes.
-    fn keep_blocks(&self, generation: usize, last: bool) {
+    /// The flight recorders are others now, or without them so many bytes are wanted.
+    fn keep_blocks(&self, wanted: usize, last: bool) {
         let least = self.rings.lock().iter().map(|(_, ring)| ring.max_bytes() / POOL_SHARE).min();
         let bytes = match least {
             _ if last => 0,
             Some(least) => least.min(POOL_BYTES),
-            None => generation.max(POOL_BYTES),
+            None => wanted,
         };
         POOL.keep((bytes / BLOCK_BYTES).max(POOL_LEAST));
     }
@@ -277,8 +277,13 @@ impl Reader {
         }
     }
 
+    /// So many bytes of blocks are wanted for reuse while there are only streams.
+    fn wanted_bytes(&self) -> usize {
+        self.sizes[0].max(self.sizes[1]).max(POOL_BYTES)
+    }
+
     fn keep_blocks(&self, last: bool) {
-        self.sink.keep_blocks(self.sizes[0].max(self.sizes[1]), last);
+        self.sink.keep_blocks(self.wanted_bytes(), last);
     }
 
     fn attach(&mut self, subscriber: Subscriber, number: u64, first: u64) {
@@ -326,9 +331,9 @@ impl Reader {
             }
         }
         let size: usize = mine.iter().map(Message::len).sum();
-        let before = self.sizes;
-        self.sizes = [size, before[0]];
-        if before.iter().chain(&self.sizes).any(|size| *size > POOL_BYTES) {
+        let before = self.wanted_bytes();
+        self.sizes = [size, self.sizes[0]];
+        if self.wanted_bytes() != before {
             self.keep_blocks(false);
         }
         let lost = self.sink.lost.lock().remove(&r#gen);

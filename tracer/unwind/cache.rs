@@ -5,11 +5,11 @@
 //! *hint*). The processor goes ahead with that one while the PC is still on its way, and is right as long as a function is
 //! called from where it was called last. A wrong hint costs a mispredicted branch, and is corrected.
 
-use super::Regs;
 use super::modules::{self, Modules};
 use super::rule::Rule;
 use super::stack::Stack;
 use super::tables::{Context, Decoded, decode};
+use super::{Regs, boxed};
 
 /// Sets of two entries: 16 KiB. With one entry per set, a third of all stacks of 30 frames would have two that drive each
 /// other out, at a hundred times the cost of a hit.
@@ -44,13 +44,7 @@ impl Cache {
 
     /// An empty cache, for the probe.
     pub(super) fn unprobed() -> Cache {
-        // Made on the heap, not on what may be a goroutine's small stack.
-        let entries = vec![EMPTY; 2 * SETS].into_boxed_slice();
-        Cache {
-            entries: entries.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for")),
-            modules: modules::current(),
-            context: Box::new(Context::new_in()),
-        }
+        Cache { entries: boxed(EMPTY), modules: modules::current(), context: Box::new(Context::new_in()) }
     }
 
     /// Forgets everything when the list of modules has changed: other code may be at the same addresses now.

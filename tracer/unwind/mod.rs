@@ -99,6 +99,12 @@ pub unsafe fn walk_by(method: Method, regs: Regs, stack_top: usize, cache: &mut 
     walk_in(method, regs, unsafe { Stack::new(regs.sp, stack_top) }, cache, out)
 }
 
+/// An array that is made on the heap, not on what may be a goroutine's small stack.
+fn boxed<T: Copy, const N: usize>(each: T) -> Box<[T; N]> {
+    let all = vec![each; N].into_boxed_slice();
+    all.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for"))
+}
+
 #[inline(always)]
 fn walk_in(method: Method, regs: Regs, stack: Stack<'_>, cache: &mut Cache, out: &mut [usize]) -> usize {
     match method {

@@ -22,8 +22,8 @@
 use std::cell::Cell;
 
 use super::Regs;
-use super::modules;
 use super::stack::{self, Stack, WORD};
+use super::{boxed, modules};
 
 /// Words of a walk that are remembered.
 const WORDS: usize = 40;
@@ -204,6 +204,7 @@ impl Walk {
                 return false;
             }
         }
+        // As mostly, and then the rest is not even looked at.
         if self.moved == 0 {
             return true;
         }
@@ -247,12 +248,6 @@ impl Split {
     fn mixed(words: [usize; 2]) -> usize {
         words[0] ^ words[1].rotate_left(13)
     }
-}
-
-/// Made on the heap, not on what may be a goroutine's small stack.
-fn boxed<T: Copy>(each: T) -> Box<[T; WALKS]> {
-    let all = vec![each; WALKS].into_boxed_slice();
-    all.try_into().unwrap_or_else(|_| unreachable!("as many as were asked for"))
 }
 
 /// The list of modules by which stacks are walked now.
