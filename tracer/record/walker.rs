@@ -47,7 +47,7 @@ impl StackWalker {
     unsafe fn walk(&mut self, r#gen: u64, regs: Regs, top: usize) -> u64 {
         if let Some((_, recall)) = &self.memory
             // SAFETY: passed on to the caller.
-            && let Some(id) = unsafe { recall.recall_split(r#gen, &regs, top) }
+            && let Some(id) = unsafe { recall.recall_elsewhere(r#gen, &regs, top) }
         {
             return u64::from(id);
         }

@@ -14,8 +14,10 @@
 //!   one that is 0 is 0. A walk that read anything else, or whose frame pointer leads elsewhere, is good for its own
 //!   stack only: who knows what it would have done with an address in another. Stacks differ by whole lines of the cache, so that no
 //!   alignment differs.
-//! - M6: where a walk is remembered depends on how it begins. Where two that begin alike drove each other out, say the same wait called from
-//!   two places, it depends on a word in which they differed, too; and where that happens again, on another one.
+//! - M6: where a walk is remembered depends on how it begins. Where two that begin alike met, say the same wait called from two places, it
+//!   depends on a word in which they differed, too; and where that happens again, on another one.
+//! - M7: each place is one of two neighbours, and who finds it in use takes the other one. With one place each, two of twenty walks that a program
+//!   does again and again would drive each other out, most likely, and cost ten times as much as the others, for as long as it runs.
 //! - M3: what came of it is a number that is good for one generation; it is not given in another.
 //! - M4: nothing here allocates but [`Recall::new`] (U4).
 
@@ -228,6 +230,8 @@ const SHIFT: usize = 64;
 pub struct Recall {
     walks: Box<[Walk; WALKS]>,
     splits: Box<[Split; WALKS]>,
+    /// Which of two neighbours in use is the next to go (M7).
+    turn: usize,
     trail: Trail,
 }
 
@@ -259,19 +263,34 @@ fn modules_now() -> usize {
 impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
-        Recall { walks: boxed(NONE), splits: boxed(NO_SPLIT), trail: Trail::new() }
+        Recall { walks: boxed(NONE), splits: boxed(NO_SPLIT), turn: 0, trail: Trail::new() }
     }
 
     /// Where a walk is remembered: by how it begins, and by a word (M6).
     #[inline]
     fn place(pc: usize, height: usize, word: usize) -> usize {
-        let mixed =
-            (height ^ pc.rotate_left(20) ^ word.rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
-        mixed >> (usize::BITS - WALKS.ilog2())
+        // Both halves of a product: in one alone, heights that differ by little, as those of calls of one function do, come close to each other.
+        const PC: u64 = 0xa076_1d64_78bd_642f;
+        const HEIGHT: u64 = 0xe703_7ed1_a0b4_28db;
+        let pc = pc as u64 ^ (word as u64).rotate_left(32) ^ PC;
+        let product = u128::from(pc) * u128::from(height as u64 ^ HEIGHT);
+        (((product >> 64) as u64 ^ product as u64) >> (u64::BITS - WALKS.ilog2())) as usize
+    }
+
+    /// What came of the same walk in the same generation, if it is remembered at `place`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`walk`](super::walk).
+    #[inline(always)]
+    unsafe fn at(&self, place: usize, generation: u64, regs: &Regs, height: usize) -> Option<u32> {
+        let walk = &self.walks[place];
+        // SAFETY: passed on to the caller.
+        unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
     }
 
     /// What came of the same walk in the same generation, if it is remembered where it is looked for first; otherwise
-    /// [`Recall::recall_split`] is to be asked.
+    /// [`Recall::recall_elsewhere`] is to be asked.
     ///
     /// # Safety
     ///
@@ -279,28 +298,29 @@ impl Recall {
     #[inline]
     pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
         let height = stack_top.checked_sub(regs.sp)?;
-        let walk = &self.walks[Recall::place(regs.pc, height, 0)];
         // SAFETY: passed on to the caller.
-        unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
+        unsafe { self.at(Recall::place(regs.pc, height, 0), generation, regs, height) }
     }
 
-    /// As [`Recall::recall`], where a walk is remembered that begins as others do (M6).
+    /// As [`Recall::recall`], where a walk is remembered that found its place in use (M7), or begins as others do (M6).
     ///
     /// # Safety
     ///
     /// As for [`walk`](super::walk).
-    pub unsafe fn recall_split(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
+    pub unsafe fn recall_elsewhere(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
         let height = stack_top.checked_sub(regs.sp)?;
-        let split = &self.splits[Recall::place(regs.pc, height, 0)];
+        let place = Recall::place(regs.pc, height, 0);
+        let split = &self.splits[place];
         if (split.pc, split.height) != (regs.pc, height) || !regs.sp.is_multiple_of(WORD) {
-            return None;
+            // SAFETY: passed on to the caller.
+            return unsafe { self.at(place ^ 1, generation, regs, height) };
         }
         // SAFETY: a walk that began so, in a range of the same height, read a whole word at each; the memory is readable by the
         // caller's promise.
         let words = split.at.map(|at| unsafe { stack::reread(regs.sp + at) });
-        let walk = &self.walks[Recall::place(regs.pc, height, Split::mixed(words))];
-        // SAFETY: passed on to the caller.
-        unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
+        let split = Recall::place(regs.pc, height, Split::mixed(words));
+        // SAFETY: passed on to the caller. Mostly it is where it was put last.
+        [split, split ^ 1, place ^ 1].into_iter().find_map(|place| unsafe { self.at(place, generation, regs, height) })
     }
 
     /// Walks as [`walk`](super::walk) does, and notes what it reads; call [`Recall::remember`] next.
@@ -341,9 +361,10 @@ impl Recall {
             let [Some(first), Some(second)] = split.at.map(word_at) else { return };
             place = Recall::place(pc, height, Split::mixed([first, second]));
         }
-        let before = &self.walks[place];
+        let alike = |walk: &&Walk| walk.generation == generation && (walk.pc, walk.height) == (pc, height);
+        let before = [place, place ^ 1].map(|place| &self.walks[place]).into_iter().find(alike);
         let has_room = !is_split || split.at[0] == split.at[1];
-        if has_room && before.generation == generation && (before.pc, before.height) == (pc, height) {
+        if let Some(before) = before.filter(|_| has_room) {
             // M6
             let same = before.words.get(..usize::from(before.same) * GROUP).unwrap_or(&[]);
             let differs = |&&(offset, word): &&Word| word_at(offset).is_some_and(|now| now != word);
@@ -353,6 +374,12 @@ impl Recall {
                 place = Recall::place(pc, height, Split::mixed(words));
             }
         }
+        // M7
+        let place =
+            [place, place ^ 1].into_iter().find(|&at| self.walks[at].generation != generation).unwrap_or_else(|| {
+                self.turn ^= 1;
+                place ^ self.turn
+            });
         let walk = &mut self.walks[place];
         let has_moved = |&(_, word, used): &(usize, usize, Use)| anywhere && used == Use::Frame && word != 0;
         let mut filled = 0;
@@ -409,7 +436,7 @@ mod tests {
     /// As for a walk.
     unsafe fn recalled(recall: &Recall, generation: u64, regs: &Regs, top: usize) -> Option<u32> {
         // SAFETY: passed on to the caller.
-        unsafe { recall.recall(generation, regs, top).or_else(|| recall.recall_split(generation, regs, top)) }
+        unsafe { recall.recall(generation, regs, top).or_else(|| recall.recall_elsewhere(generation, regs, top)) }
     }
 
     /// The frames of this function's callers, by walk or from memory, and what `remember` is given.
@@ -465,6 +492,55 @@ mod tests {
                 assert_eq!(known, [Some(100), Some(200)], "turn {turn}");
             }
         }
+    }
+
+    /// M7
+    #[test]
+    fn walks_that_meet_live_side_by_side() {
+        refresh_modules();
+        let mut words = [0usize; 512];
+        let base = words.as_mut_ptr().expose_provenance();
+        let top = base + size_of_val(&words);
+        let regs = |height: usize| Regs { pc: 4711, sp: top - height, fp: 0, lr: 0 };
+        let remember = |recall: &mut Recall, height: usize| {
+            recall.trail.begin();
+            // SAFETY: the array.
+            let stack = unsafe { Stack::noted(top - height, top, &recall.trail) };
+            assert_eq!(stack.read_return(top - WORD), Some(0));
+            recall.remember(3, &regs(height), top, height as u32);
+        };
+        let places = (0..words.len()).map(|n| (n + 1) * WORD);
+        let (one, other) = places
+            .clone()
+            .find_map(|one| {
+                let meets = |&other: &usize| Recall::place(4711, one, 0) == Recall::place(4711, other, 0);
+                places.clone().skip_while(|&other| other <= one).find(meets).map(|other| (one, other))
+            })
+            .expect("more heights than places");
+        let mut recall = Recall::new();
+        for height in [one, other] {
+            remember(&mut recall, height);
+        }
+        for height in [one, other] {
+            // SAFETY: the array.
+            let known = unsafe { recalled(&recall, 3, &regs(height), top) };
+            assert_eq!(known, Some(height as u32));
+        }
+    }
+
+    /// Heights of frames are alike: they differ by few bytes, and always by the same.
+    #[test]
+    fn walks_that_are_alike_seldom_meet() {
+        let mut most = 0;
+        for apart in (16..=1024).step_by(16) {
+            let meet =
+                |&(pc, height): &(usize, usize)| Recall::place(pc, height, 0) == Recall::place(pc, height + apart, 0);
+            let pcs = (0..64usize).map(|n| 0x5555_5555_0000 + n * 0x1357);
+            let met = pcs.flat_map(|pc| (0..64).map(move |n| (pc, 64 + n * 16))).filter(meet).count();
+            most = most.max(met);
+        }
+        // One of 128 would be 32 of 4096.
+        assert!(most < 3 * 4096 / WALKS, "{most} of 4096 meet");
     }
 
     #[inline(never)]
