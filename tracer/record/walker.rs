@@ -26,7 +26,7 @@ impl StackWalker {
     ///
     /// `r#gen` is not closed. `regs` was taken on the stack that ends at `top`, in a frame that still lives and stays so for this call, and
     /// that stack stays mapped.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn stack(&mut self, r#gen: u64, regs: Regs, top: usize) -> u64 {
         if let Some((_, recall)) = &self.memory
             // SAFETY: passed on to the caller.
@@ -47,7 +47,7 @@ impl StackWalker {
     unsafe fn walk(&mut self, r#gen: u64, regs: Regs, top: usize) -> u64 {
         if let Some((_, recall)) = &self.memory
             // SAFETY: passed on to the caller.
-            && let Some(id) = unsafe { recall.recall_elsewhere(r#gen, &regs, top) }
+            && let Some(id) = unsafe { recall.recall_beside(r#gen, &regs, top) }
         {
             return u64::from(id);
         }

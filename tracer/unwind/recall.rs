@@ -16,8 +16,9 @@
 //!   alignment differs.
 //! - M6: where a walk is remembered depends on how it begins. Where two that begin alike met, say the same wait called from two places, it
 //!   depends on a word in which they differed, too; and where that happens again, on another one.
-//! - M7: each place is one of two neighbours, and who finds it in use takes the other one. With one place each, two of twenty walks that a program
-//!   does again and again would drive each other out, most likely, and cost ten times as much as the others, for as long as it runs.
+//! - M7: there are more places than walks, and each is one of two neighbours: who finds it in use takes the other one. With one place for each of
+//!   as many walks, two of twenty that a program does again and again would drive each other out, most likely, and cost ten times as much as the
+//!   others, for as long as it runs. What is found by way of a place is believed as little as ever: it may be another walk's by now.
 //! - M3: what came of it is a number that is good for one generation; it is not given in another.
 //! - M4: nothing here allocates but [`Recall::new`] (U4).
 
@@ -31,9 +32,14 @@ use super::{boxed, modules};
 const WORDS: usize = 40;
 /// So many are compared at once.
 const GROUP: usize = 4;
-const _: () = assert!(WORDS.is_multiple_of(GROUP) && WORDS / GROUP <= u8::MAX as usize);
+const _: () = assert!(WORDS.is_multiple_of(GROUP) && WORDS / GROUP < 16);
 /// Walks that are remembered.
 const WALKS: usize = 128;
+/// Where they are looked for (M7).
+const PLACES: usize = 1024;
+/// In an entry of [`Recall::places`]: walks that begin with this place are looked for by their words (M6).
+const SPLIT: u8 = 128;
+const _: () = assert!(WALKS == SPLIT as usize && PLACES <= 1 << 16);
 
 /// The words that a walk reads, while it reads them.
 pub(super) struct Trail {
@@ -136,14 +142,14 @@ struct Walk {
     modules: usize,
     generation: u64,
     result: u32,
-    /// How many groups of `words` are to be what they were.
-    same: u8,
-    /// How many after those have moved with the stack pointer: what they were is from there.
-    moved: u8,
-    /// The frame pointer mattered.
-    needs_fp: bool,
-    /// It is good for stacks elsewhere, too (M5).
-    anywhere: bool,
+    /// How many groups of `words` are to be what they were; and, times 16, how many after those have moved with the stack pointer: what they were
+    /// is from there.
+    groups: u8,
+    /// Which bits of the stack pointer are to be what they were; the sign goes for all of the upper ones. All of them, or where in a line of the
+    /// cache it points to, if it is good for stacks elsewhere, too (M5).
+    sp_bits: i8,
+    /// Whether the frame pointer mattered, so that all bits of it are to be.
+    fp_bits: i8,
     words: [Word; WORDS],
 }
 
@@ -156,14 +162,28 @@ const NONE: Walk = Walk {
     modules: 0,
     generation: 0,
     result: 0,
-    same: 0,
-    moved: 0,
-    needs_fp: false,
-    anywhere: false,
+    groups: 0,
+    sp_bits: ALL,
+    fp_bits: ALL,
     words: [(0, 0); WORDS],
 };
 
+/// In [`Walk::sp_bits`].
+const ALL: i8 = -1;
+const IN_A_LINE: i8 = SHIFT as i8 - 1;
+const _: () = assert!(SHIFT <= 1 << 6);
+
+const _: () = assert!(std::mem::offset_of!(Walk, words) == 64);
+
 impl Walk {
+    fn same(&self) -> usize {
+        usize::from(self.groups & 15)
+    }
+
+    fn moved(&self) -> usize {
+        usize::from(self.groups >> 4)
+    }
+
     /// Whether the walk that begins with these registers, so far from the stack's end, would come to the same.
     ///
     /// # Safety
@@ -171,11 +191,10 @@ impl Walk {
     /// As for [`walk`](super::walk).
     #[inline(always)]
     unsafe fn is_same(&self, generation: u64, regs: &Regs, height: usize) -> bool {
-        let (sp_mask, fp_mask) =
-            (if self.anywhere { SHIFT - 1 } else { usize::MAX }, usize::from(self.needs_fp).wrapping_neg());
-        let moved = regs.sp.wrapping_sub(self.sp) & sp_mask;
-        let fp = (regs.fp.wrapping_sub(regs.sp) ^ self.fp) & fp_mask;
-        let other = moved | fp | (self.pc ^ regs.pc) | (self.lr ^ regs.lr) | (self.height ^ height);
+        let moved = regs.sp.wrapping_sub(self.sp) & self.sp_bits as usize;
+        let fp = (regs.fp.wrapping_sub(regs.sp) ^ self.fp) & self.fp_bits as usize;
+        let lr = if LINKS { self.lr ^ regs.lr } else { 0 };
+        let other = moved | fp | lr | (self.pc ^ regs.pc) | (self.height ^ height);
         // SAFETY: passed on to the caller; it began in the same place of a stack of the same height.
         other == 0
             && self.generation == generation
@@ -183,37 +202,40 @@ impl Walk {
             && unsafe { self.reads_same(regs.sp) }
     }
 
-    /// Whether the words that it has read are the same, or have moved along, from this stack pointer on. Apart, as it has use for all registers, and
-    /// whoever looks whether it gets that far for none.
+    /// Whether the words that it has read are the same, or have moved along, from this stack pointer on.
     ///
     /// # Safety
     ///
     /// As for [`walk`](super::walk), which would begin as this one did.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn reads_same(&self, sp: usize) -> bool {
-        // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and the
-        // stack pointers differ by whole words; the memory is readable by the caller's promise.
-        let read = |offset: usize| unsafe { stack::reread(sp.wrapping_add(offset)) };
+        // SAFETY: passed on to the caller; the first words.
+        let differs = unsafe { Walk::differs(&self.words.as_chunks::<GROUP>().0[0], sp) };
+        // SAFETY: passed on to the caller.
+        differs == 0 && (self.groups == 1 || unsafe { self.reads_same_behind(sp) })
+    }
+
+    /// Whether all the words are. Apart, as most walks have few, and the caller has use for its registers.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Walk::reads_same`].
+    #[inline(never)]
+    unsafe fn reads_same_behind(&self, sp: usize) -> bool {
         let groups = self.words.as_chunks::<GROUP>().0;
-        let Some((same, moved)) = groups.split_at_checked(self.same.into()) else { return false };
+        let Some((same, moved)) = groups.split_at_checked(self.same()) else { return false };
         // Loops, as an iterator's closures are not always taken in, and this is most of what an event costs.
         for group in same {
-            let mut differs = 0;
-            for &(offset, word) in group {
-                differs |= read(offset) ^ word;
-            }
-            if differs != 0 {
+            // SAFETY: passed on to the caller.
+            if unsafe { Walk::differs(group, sp) } != 0 {
                 return false;
             }
         }
-        // As mostly, and then the rest is not even looked at.
-        if self.moved == 0 {
-            return true;
-        }
-        for group in moved.iter().take(self.moved.into()) {
+        for group in moved.iter().take(self.moved()) {
             let mut differs = 0;
             for &(offset, word) in group {
-                differs |= read(offset).wrapping_sub(sp) ^ word;
+                // SAFETY: as in Walk::differs().
+                differs |= unsafe { stack::reread(sp.wrapping_add(offset)) }.wrapping_sub(sp) ^ word;
             }
             if differs != 0 {
                 return false;
@@ -221,16 +243,37 @@ impl Walk {
         }
         true
     }
+
+    /// Not 0 if one of these words is not what it was.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Walk::reads_same`].
+    #[inline(always)]
+    unsafe fn differs(group: &[Word; GROUP], sp: usize) -> usize {
+        let mut differs = 0;
+        for &(offset, word) in group {
+            // SAFETY: M2: the walk that is remembered read whole words so far from its stack pointer, inside a range of the same height, and
+            // the stack pointers differ by whole words; the memory is readable by the caller's promise.
+            differs |= unsafe { stack::reread(sp.wrapping_add(offset)) } ^ word;
+        }
+        differs
+    }
 }
 
 /// Stacks of the same shape differ by a multiple of this (a line of the cache).
 const SHIFT: usize = 64;
 
-/// The last walks of one walker. 90 KiB on the heap.
+/// The last walks of one walker. 93 KiB on the heap.
 pub struct Recall {
     walks: Box<[Walk; WALKS]>,
+    /// Which walk is remembered at a place, perhaps, and [`SPLIT`].
+    places: Box<[u8; PLACES]>,
+    /// At which place each walk is.
+    place_of: [u16; WALKS],
     splits: Box<[Split; WALKS]>,
-    /// Which of two neighbours in use is the next to go (M7).
+    /// The walk that is to be forgotten next, and which of two neighbours in use (M7).
+    oldest: usize,
     turn: usize,
     trail: Trail,
 }
@@ -247,12 +290,23 @@ struct Split {
 const NO_SPLIT: Split = Split { pc: 0, height: 0, at: [0; 2] };
 
 impl Split {
-    /// The words as one, for [`Recall::place`].
+    /// Where a walk is remembered that begins so and has these words.
     #[inline]
-    fn mixed(words: [usize; 2]) -> usize {
-        words[0] ^ words[1].rotate_left(13)
+    fn place(&self, words: [usize; 2]) -> usize {
+        mixed(words[0] ^ self.pc.rotate_left(32), words[1] ^ self.height)
     }
 }
+
+/// The place of what two words tell.
+#[inline]
+fn mixed(one: usize, other: usize) -> usize {
+    // Both halves of a product: in one alone, words that differ by little, as heights of frames of one function do, come close to each other.
+    let product = u128::from(one as u64 ^ 0xa076_1d64_78bd_642f) * u128::from(other as u64 ^ 0xe703_7ed1_a0b4_28db);
+    (((product >> 64) as u64 ^ product as u64) >> (u64::BITS - PLACES.ilog2())) as usize
+}
+
+/// Registers tell where a call returns to, which is not on the stack yet.
+const LINKS: bool = cfg!(target_arch = "aarch64");
 
 /// The list of modules by which stacks are walked now.
 #[inline]
@@ -263,64 +317,79 @@ fn modules_now() -> usize {
 impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
-        Recall { walks: boxed(NONE), splits: boxed(NO_SPLIT), turn: 0, trail: Trail::new() }
+        let (walks, places, splits) = (boxed(NONE), boxed(0), boxed(NO_SPLIT));
+        Recall { walks, places, place_of: [0; WALKS], splits, oldest: 0, turn: 0, trail: Trail::new() }
     }
 
-    /// Where a walk is remembered: by how it begins, and by a word (M6).
+    /// Where a walk is remembered, by how it begins.
     #[inline]
-    fn place(pc: usize, height: usize, word: usize) -> usize {
-        // Both halves of a product: in one alone, heights that differ by little, as those of calls of one function do, come close to each other.
-        const PC: u64 = 0xa076_1d64_78bd_642f;
-        const HEIGHT: u64 = 0xe703_7ed1_a0b4_28db;
-        let pc = pc as u64 ^ (word as u64).rotate_left(32) ^ PC;
-        let product = u128::from(pc) * u128::from(height as u64 ^ HEIGHT);
-        (((product >> 64) as u64 ^ product as u64) >> (u64::BITS - WALKS.ilog2())) as usize
+    fn place(pc: usize, height: usize) -> usize {
+        mixed(pc, height)
     }
 
     /// What came of the same walk in the same generation, if it is remembered at `place`.
     ///
     /// # Safety
     ///
-    /// As for [`walk`](super::walk).
+    /// As for [`Recall::recall`].
     #[inline(always)]
     unsafe fn at(&self, place: usize, generation: u64, regs: &Regs, height: usize) -> Option<u32> {
-        let walk = &self.walks[place];
+        let walk = &self.walks[self.walk_at(place)];
         // SAFETY: passed on to the caller.
         unsafe { walk.is_same(generation, regs, height) }.then_some(walk.result)
     }
 
-    /// What came of the same walk in the same generation, if it is remembered where it is looked for first; otherwise
-    /// [`Recall::recall_elsewhere`] is to be asked.
-    ///
-    /// # Safety
-    ///
-    /// As for [`walk`](super::walk).
-    #[inline]
-    pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
-        let height = stack_top.checked_sub(regs.sp)?;
-        // SAFETY: passed on to the caller.
-        unsafe { self.at(Recall::place(regs.pc, height, 0), generation, regs, height) }
+    #[inline(always)]
+    fn walk_at(&self, place: usize) -> usize {
+        usize::from(self.places[place] & !SPLIT)
     }
 
-    /// As [`Recall::recall`], where a walk is remembered that found its place in use (M7), or begins as others do (M6).
+    /// Where a walk is remembered that begins so, by the words that tell such walks apart (M6); `place` if there are none.
     ///
     /// # Safety
     ///
-    /// As for [`walk`](super::walk).
-    pub unsafe fn recall_elsewhere(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
-        let height = stack_top.checked_sub(regs.sp)?;
-        let place = Recall::place(regs.pc, height, 0);
-        let split = &self.splits[place];
+    /// As for [`Recall::recall`]; `place` is the place of walks that begin so.
+    #[inline(always)]
+    unsafe fn place_by_words(&self, place: usize, regs: &Regs, height: usize) -> usize {
+        let split = &self.splits[place % WALKS];
         if (split.pc, split.height) != (regs.pc, height) || !regs.sp.is_multiple_of(WORD) {
-            // SAFETY: passed on to the caller.
-            return unsafe { self.at(place ^ 1, generation, regs, height) };
+            return place;
         }
         // SAFETY: a walk that began so, in a range of the same height, read a whole word at each; the memory is readable by the
         // caller's promise.
-        let words = split.at.map(|at| unsafe { stack::reread(regs.sp + at) });
-        let split = Recall::place(regs.pc, height, Split::mixed(words));
-        // SAFETY: passed on to the caller. Mostly it is where it was put last.
-        [split, split ^ 1, place ^ 1].into_iter().find_map(|place| unsafe { self.at(place, generation, regs, height) })
+        split.place(split.at.map(|at| unsafe { stack::reread(regs.sp + at) }))
+    }
+
+    /// What came of the same walk in the same generation, if it is remembered where it is looked for first; otherwise
+    /// [`Recall::recall_beside`] is to be asked.
+    ///
+    /// # Safety
+    ///
+    /// As for [`walk`](super::walk). `generation` is not 0.
+    #[inline(always)]
+    pub unsafe fn recall(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
+        let height = stack_top.checked_sub(regs.sp)?;
+        let mut place = Recall::place(regs.pc, height);
+        if self.places[place] & SPLIT != 0 {
+            // SAFETY: passed on to the caller.
+            place = unsafe { self.place_by_words(place, regs, height) };
+        }
+        // SAFETY: passed on to the caller.
+        unsafe { self.at(place, generation, regs, height) }
+    }
+
+    /// As [`Recall::recall`], where a walk is remembered that found its place in use (M7).
+    ///
+    /// # Safety
+    ///
+    /// As for [`Recall::recall`].
+    pub unsafe fn recall_beside(&self, generation: u64, regs: &Regs, stack_top: usize) -> Option<u32> {
+        let height = stack_top.checked_sub(regs.sp)?;
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let place = self.place_by_words(Recall::place(regs.pc, height), regs, height);
+            self.at(place ^ 1, generation, regs, height)
+        }
     }
 
     /// Walks as [`walk`](super::walk) does, and notes what it reads; call [`Recall::remember`] next.
@@ -353,34 +422,47 @@ impl Recall {
             !self.trail.here_only.get() && (!needs_fp || is_inside(fp)) && words().all(|word| is_alike(&word));
         let word_at =
             |offset: usize| words().find_map(|(addr, word, _)| (addr == sp.wrapping_add(offset)).then_some(word));
-        let split = &mut self.splits[Recall::place(pc, height, 0)];
+        let home = Recall::place(pc, height);
+        let split = &mut self.splits[home % WALKS];
         let is_split = (split.pc, split.height) == (pc, height);
-        let mut place = Recall::place(pc, height, 0);
+        let mut place = home;
         if is_split {
             // A walk that does not read those words is not remembered where it would not be found.
             let [Some(first), Some(second)] = split.at.map(word_at) else { return };
-            place = Recall::place(pc, height, Split::mixed([first, second]));
+            place = split.place([first, second]);
         }
         let alike = |walk: &&Walk| walk.generation == generation && (walk.pc, walk.height) == (pc, height);
-        let before = [place, place ^ 1].map(|place| &self.walks[place]).into_iter().find(alike);
+        let before =
+            [place, place ^ 1].map(|at| &self.walks[usize::from(self.places[at] & !SPLIT)]).into_iter().find(alike);
         let has_room = !is_split || split.at[0] == split.at[1];
         if let Some(before) = before.filter(|_| has_room) {
             // M6
-            let same = before.words.get(..usize::from(before.same) * GROUP).unwrap_or(&[]);
+            let same = before.words.get(..before.same() * GROUP).unwrap_or(&[]);
             let differs = |&&(offset, word): &&Word| word_at(offset).is_some_and(|now| now != word);
             if let Some(&(at, _)) = same.iter().find(differs) {
                 *split = Split { pc, height, at: [if is_split { split.at[0] } else { at }, at] };
-                let words = split.at.map(|at| word_at(at).unwrap_or(0));
-                place = Recall::place(pc, height, Split::mixed(words));
+                place = split.place(split.at.map(|at| word_at(at).unwrap_or(0)));
+                self.places[home] |= SPLIT;
             }
         }
         // M7
-        let place =
-            [place, place ^ 1].into_iter().find(|&at| self.walks[at].generation != generation).unwrap_or_else(|| {
+        let is_used = |&at: &usize| {
+            let walk = self.walk_at(at);
+            usize::from(self.place_of[walk]) == at && self.walks[walk].generation == generation
+        };
+        let now = match [place, place ^ 1].into_iter().find(|at| !is_used(at)) {
+            Some(free) => {
+                self.oldest = (self.oldest + 1) % WALKS;
+                self.places[free] = self.places[free] & SPLIT | self.oldest as u8;
+                self.place_of[self.oldest] = free as u16;
+                self.oldest
+            }
+            None => {
                 self.turn ^= 1;
-                place ^ self.turn
-            });
-        let walk = &mut self.walks[place];
+                self.walk_at(place ^ self.turn)
+            }
+        };
+        let walk = &mut self.walks[now];
         let has_moved = |&(_, word, used): &(usize, usize, Use)| anywhere && used == Use::Frame && word != 0;
         let mut filled = 0;
         let mut fill = |words: &mut dyn Iterator<Item = Word>| -> Option<u8> {
@@ -399,14 +481,16 @@ impl Recall {
         let same = fill(&mut words().filter(|w| !has_moved(w)).map(|(addr, word, _)| (addr.wrapping_sub(sp), word)));
         let moved =
             fill(&mut words().filter(has_moved).map(|(addr, word, _)| (addr.wrapping_sub(sp), word.wrapping_sub(sp))));
-        let (Some(same), Some(moved)) = (same, moved) else {
+        // The first group is always looked at.
+        let (Some(same @ 1..), Some(moved)) = (same, moved) else {
             walk.generation = 0;
             return;
         };
         (walk.pc, walk.sp, walk.lr, walk.height) = (pc, sp, lr, height);
-        (walk.fp, walk.needs_fp, walk.anywhere) = (fp.wrapping_sub(sp), needs_fp, anywhere);
+        (walk.fp, walk.fp_bits) = (fp.wrapping_sub(sp), if needs_fp { ALL } else { 0 });
+        walk.sp_bits = if anywhere { IN_A_LINE } else { ALL };
         (walk.modules, walk.generation, walk.result) = (self.trail.modules.get(), generation, result);
-        (walk.same, walk.moved) = (same, moved);
+        walk.groups = same | moved << 4;
     }
 }
 
@@ -436,7 +520,7 @@ mod tests {
     /// As for a walk.
     unsafe fn recalled(recall: &Recall, generation: u64, regs: &Regs, top: usize) -> Option<u32> {
         // SAFETY: passed on to the caller.
-        unsafe { recall.recall(generation, regs, top).or_else(|| recall.recall_elsewhere(generation, regs, top)) }
+        unsafe { recall.recall(generation, regs, top).or_else(|| recall.recall_beside(generation, regs, top)) }
     }
 
     /// The frames of this function's callers, by walk or from memory, and what `remember` is given.
@@ -498,7 +582,7 @@ mod tests {
     #[test]
     fn walks_that_meet_live_side_by_side() {
         refresh_modules();
-        let mut words = [0usize; 512];
+        let mut words = [0usize; 2048];
         let base = words.as_mut_ptr().expose_provenance();
         let top = base + size_of_val(&words);
         let regs = |height: usize| Regs { pc: 4711, sp: top - height, fp: 0, lr: 0 };
@@ -509,14 +593,14 @@ mod tests {
             assert_eq!(stack.read_return(top - WORD), Some(0));
             recall.remember(3, &regs(height), top, height as u32);
         };
-        let places = (0..words.len()).map(|n| (n + 1) * WORD);
-        let (one, other) = places
+        let heights = (0..words.len()).map(|n| (n + 1) * WORD);
+        let (one, other) = heights
             .clone()
             .find_map(|one| {
-                let meets = |&other: &usize| Recall::place(4711, one, 0) == Recall::place(4711, other, 0);
-                places.clone().skip_while(|&other| other <= one).find(meets).map(|other| (one, other))
+                let meets = |&other: &usize| Recall::place(4711, one) == Recall::place(4711, other);
+                heights.clone().skip_while(|&other| other <= one).find(meets).map(|other| (one, other))
             })
-            .expect("more heights than places");
+            .expect("two of 2,048 heights with one of 1,024 places");
         let mut recall = Recall::new();
         for height in [one, other] {
             remember(&mut recall, height);
@@ -533,14 +617,13 @@ mod tests {
     fn walks_that_are_alike_seldom_meet() {
         let mut most = 0;
         for apart in (16..=1024).step_by(16) {
-            let meet =
-                |&(pc, height): &(usize, usize)| Recall::place(pc, height, 0) == Recall::place(pc, height + apart, 0);
+            let meet = |&(pc, height): &(usize, usize)| Recall::place(pc, height) == Recall::place(pc, height + apart);
             let pcs = (0..64usize).map(|n| 0x5555_5555_0000 + n * 0x1357);
             let met = pcs.flat_map(|pc| (0..64).map(move |n| (pc, 64 + n * 16))).filter(meet).count();
             most = most.max(met);
         }
-        // One of 128 would be 32 of 4096.
-        assert!(most < 3 * 4096 / WALKS, "{most} of 4096 meet");
+        // By chance, 4 of 4096 would.
+        assert!(most < 32, "{most} of 4096 meet");
     }
 
     #[inline(never)]
@@ -595,15 +678,13 @@ mod tests {
             assert_eq!(known, (i != 2 && i != 5 && i != 8).then_some(9), "word {i}");
             *place = 0;
         }
-        for (regs, top) in [
-            (Regs { pc: 4712, ..regs }, top),
-            (Regs { fp: 8, ..regs }, top),
-            (Regs { lr: 8, ..regs }, top),
-            (regs, top - WORD),
-        ] {
+        for (regs, top) in [(Regs { pc: 4712, ..regs }, top), (Regs { fp: 8, ..regs }, top), (regs, top - WORD)] {
             // SAFETY: the array, or less of it.
             assert_eq!(unsafe { recalled(&recall, 3, &regs, top) }, None);
         }
+        let returns_elsewhere = Regs { lr: 8, ..regs };
+        // SAFETY: the array.
+        assert_eq!(unsafe { recalled(&recall, 3, &returns_elsewhere, top) }, (!LINKS).then_some(9));
         // More words than there is room for.
         recall.trail.len.set(WORDS + 1);
         let regs = Regs { pc: 4713, ..regs };
