@@ -40,12 +40,12 @@ impl At {
     }
 
     /// A place on `g`'s stack: the calling function's frame, or one that is still alive.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on(g: &G, regs: Regs) -> At {
         At { regs, end: g.walk_end_from(&regs) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn id(self, w: &mut Writer<'_>) -> u64 {
         if self.end == 0 {
             return 0;
@@ -130,16 +130,16 @@ fn go_status(s: Status) -> GoStatus {
 }
 
 /// Writes the statuses of M's P and goroutine where this generation lacks them (E1).
-#[inline]
+#[inline(always)]
 pub(crate) fn context(w: &mut Writer<'_>, m: &M) {
     if m.named.get() != w.generation() {
-        name(w, m);
+        name(w.apart(), m);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn name(w: &mut Writer<'_>, m: &M) {
+fn name(mut w: Writer<'_>, m: &M) {
     let r#gen = w.generation();
     let g = m.current();
     if let Some(p) = m.p()
@@ -150,7 +150,7 @@ fn name(w: &mut Writer<'_>, m: &M) {
         w.event(Ev::ProcStatus, &[u64::from(p.id), status as u64]);
     }
     if let Some(g) = g {
-        goroutine(w, g, m.untold.get());
+        goroutine(&mut w, g, m.untold.get());
     }
     m.named.set(r#gen);
 }
@@ -170,34 +170,49 @@ fn goroutine(w: &mut Writer<'_>, g: &G, untold: bool) {
 }
 
 /// Writes the status of a goroutine that was on no M where this generation lacks it (E1): this one, whatever its state says by now (E2). Answers
-/// whether there is to be anything of it (E3).
-#[inline]
-fn named_at_rest(w: &mut Writer<'_>, g: &G, was: GoStatus) -> bool {
+/// by which number the trace knows it; `None` if there is to be nothing of it (E3).
+#[inline(always)]
+fn named_at_rest(w: &mut Writer<'_>, g: &G, was: GoStatus) -> Option<u64> {
+    if g.trace.was_traced(w.generation()) && !only_labelled() {
+        return Some(g.id());
+    }
+    name_at_rest(w.apart(), g, was)
+}
+
+#[cold]
+#[inline(never)]
+fn name_at_rest(mut w: Writer<'_>, g: &G, was: GoStatus) -> Option<u64> {
     let is_unnamed = g.trace.acquire_status(w.generation());
     if is_silent(g) {
-        return false;
+        return None;
     }
+    let id = id(g);
     if is_unnamed {
-        w.event(Ev::GoStatus, &[id(g), NO_M, was as u64]);
+        w.event(Ev::GoStatus, &[id, NO_M, was as u64]);
     }
-    true
+    Some(id)
 }
 
 /// Writes the name and the labels of a goroutine that runs on this stream's M, once in a generation.
-#[inline]
+#[inline(always)]
 fn label(w: &mut Writer<'_>, g: &G) {
-    let (tell_name, tell_labels) = g.tells(w.generation());
-    if tell_name {
-        // SAFETY: N2: it is Running, or in a call that is untold, and the caller is its M or that M's visitor.
-        if let Some(name) = unsafe { g.name() } {
-            let id = w.string(name);
-            w.event(Ev::GoLabel, &[id]);
-        }
-        // In this order: labels lie where nothing else is looked at so soon.
-        // SAFETY: as above.
-        if tell_labels && unsafe { g.labels() }.is_some() {
-            labels(w, g);
-        }
+    if !g.has_said(w.generation()) {
+        say(w.apart(), g);
+    }
+}
+
+#[inline(never)]
+fn say(mut w: Writer<'_>, g: &G) {
+    let tell_labels = g.says(w.generation());
+    // SAFETY: N2: it is Running, or in a call that is untold, and the caller is its M or that M's visitor.
+    if let Some(name) = unsafe { g.name() } {
+        let id = w.string(name);
+        w.event(Ev::GoLabel, &[id]);
+    }
+    // In this order: labels lie where nothing else is looked at so soon.
+    // SAFETY: as above.
+    if tell_labels && unsafe { g.labels() }.is_some() {
+        labels(&mut w, g);
     }
 }
 
@@ -211,7 +226,8 @@ pub(crate) fn labels(w: &mut Writer<'_>, g: &G) {
 
 /// Writes the name and the labels of a goroutine that is being made, for it may not run in this generation.
 #[cold]
-fn introduce(w: &mut Writer<'_>, g: &G) {
+#[inline(never)]
+fn introduce(mut w: Writer<'_>, g: &G) {
     // SAFETY: N2: it is Idle, and the caller is about to announce it.
     let (name, labelled) = unsafe { (g.name(), g.labels().is_some()) };
     if let Some(name) = name {
@@ -219,7 +235,7 @@ fn introduce(w: &mut Writer<'_>, g: &G) {
         w.extension(Record::Name { g: id(g), name });
     }
     if labelled {
-        labels(w, g);
+        labels(&mut w, g);
     }
 }
 
@@ -282,39 +298,33 @@ pub(crate) fn go_create(
     let stack = by.id(w);
     // SAFETY: N2: it is Idle, and the caller is about to announce it.
     if unsafe { g.name().is_some() || g.labels().is_some() } {
-        introduce(w, g);
+        introduce(w.apart(), g);
+    } else {
+        g.set_said(w.generation());
     }
     w.event(Ev::GoCreate, &[id(g), new_stack, stack]);
 }
 
 /// `g` begins to run on M. Before `m` counts it as its own.
-#[inline]
+#[inline(always)]
 pub(crate) fn go_start(w: &mut Writer<'_>, m: &M, g: &G) {
     context(w, m);
-    if !named_at_rest(w, g, GoStatus::Runnable) {
-        return;
-    }
+    let Some(id) = named_at_rest(w, g, GoStatus::Runnable) else { return };
     let seq = g.trace.next_seq(w.generation());
-    w.event(Ev::GoStart, &[id(g), seq]);
+    w.event(Ev::GoStart, &[id, seq]);
     label(w, g);
 }
 
-/// M's goroutine stops running, in either way.
+/// M's goroutine stops running: it waits (`GoBlock`), or gives up its turn (`GoStop`).
 // Always, as the walk that is remembered is then compared where the registers are: 28 instructions less for each stop.
 #[inline(always)]
-fn leaves_m(w: &mut Writer<'_>, m: &M, how: Ev, reason: Fixed, at: At) {
+pub(crate) fn leaves_m(w: &mut Writer<'_>, m: &M, how: Ev, reason: Fixed, at: At) {
     context(w, m);
     if runs_silent(m) {
         return;
     }
     let stack = at.id(w);
     w.event(how, &[reason.id(), stack]);
-}
-
-/// M's goroutine waits.
-#[inline]
-pub(crate) fn go_block(w: &mut Writer<'_>, m: &M, reason: Fixed, at: At) {
-    leaves_m(w, m, Ev::GoBlock, reason, at);
 }
 
 /// M's goroutine gives up its turn.
@@ -363,17 +373,15 @@ pub(crate) fn relabelled(
 }
 
 /// Somebody readies `g`, which was Waiting. `m` is the caller's M if it is one.
-#[inline]
+#[inline(always)]
 pub(crate) fn go_unblock(w: &mut Writer<'_>, m: Option<&M>, g: &G, by: At) {
     if let Some(m) = m {
         context(w, m);
     }
-    if !named_at_rest(w, g, GoStatus::Waiting) {
-        return;
-    }
+    let Some(id) = named_at_rest(w, g, GoStatus::Waiting) else { return };
     let seq = g.trace.next_seq(w.generation());
     let stack = by.id(w);
-    w.event(Ev::GoUnblock, &[id(g), seq, stack]);
+    w.event(Ev::GoUnblock, &[id, seq, stack]);
 }
 
 /// M's goroutine goes into a blocking call.

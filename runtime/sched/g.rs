@@ -404,15 +404,22 @@ impl G {
         self.told_in.store(r#gen * 2, Ordering::Relaxed);
     }
 
-    /// It runs: answers whether it has to tell its name, for that the first time in a generation, and its labels.
+    /// Whether it has told its name and its labels itself, for nothing of that is told twice.
     #[inline]
-    pub(crate) fn tells(&self, r#gen: u64) -> (bool, bool) {
-        let told = self.told_in.load(Ordering::Relaxed);
-        if told == r#gen * 2 + 1 {
-            return (false, false);
-        }
+    pub(crate) fn has_said(&self, r#gen: u64) -> bool {
+        self.told_in.load(Ordering::Relaxed) == r#gen * 2 + 1
+    }
+
+    /// As if it had: it has neither.
+    pub(crate) fn set_said(&self, r#gen: u64) {
         self.told_in.store(r#gen * 2 + 1, Ordering::Relaxed);
-        (true, told != r#gen * 2)
+    }
+
+    /// It runs, and tells its name, for that the first time in a generation. Answers whether it has to tell its labels, too.
+    pub(crate) fn says(&self, r#gen: u64) -> bool {
+        let told = self.told_in.load(Ordering::Relaxed);
+        self.set_said(r#gen);
+        told != r#gen * 2
     }
 
     /// Puts other labels in the place of its own, which it gives back.

@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 use tracer::record::Writer;
 use tracer::record::{Fixed, Slot};
 use tracer::unwind::Regs;
+use tracer::wire::Ev;
 
 use crate::prim::{chaos, tls};
 use crate::sched::emit::{self, At};
@@ -186,20 +187,16 @@ impl Inside {
     fn stop_traced(&self, m: &'static M, regs: Regs, why: Stop) {
         let g = self.g;
         let guard = m.slot.acquire();
-        let mut w = guard.writer();
+        if let Some(mut w) = guard.writer() {
+            let (how, reason) = match why {
+                Stop::Park(reason) => (Ev::GoBlock, reason),
+                Stop::Yield(reason) => (Ev::GoStop, reason),
+            };
+            emit::leaves_m(&mut w, m, how, reason, At::on(g, regs));
+        }
         match why {
-            Stop::Park(reason) => {
-                if let Some(w) = &mut w {
-                    emit::go_block(w, m, reason, At::on(g, regs));
-                }
-                g.state.park();
-            }
-            Stop::Yield(reason) => {
-                if let Some(w) = &mut w {
-                    emit::go_stop(w, m, reason, At::on(g, regs));
-                }
-                g.state.stop();
-            }
+            Stop::Park(_) => g.state.park(),
+            Stop::Yield(_) => g.state.stop(),
         }
         m.stopped.set(guard.moment());
     }

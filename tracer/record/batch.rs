@@ -49,7 +49,7 @@ impl Batch {
 
     /// Appends an event that happened at `ticks`; time never goes backwards within a batch (T7). Answers false, and does nothing, if
     /// the batch has no room for the longest of events.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn event<const N: usize>(&mut self, ev: Ev, ticks: u64, args: &[u64; N]) -> bool {
         const { assert!(N < MAX_TIMED_ARGS) };
@@ -123,14 +123,29 @@ impl Batch {
 unsafe fn put(mut at: *mut u8, mut v: u64) -> *mut u8 {
     // SAFETY: seven bits go into each byte, so that there are at most MAX_BYTES of them.
     unsafe {
-        while v >= 0x80 {
-            at.write(v as u8 | 0x80);
-            v >>= 7;
-            at = at.add(1);
+        if v < 1 << 7 {
+            at.write(v as u8);
+            return at.add(1);
         }
-        at.write(v as u8);
-        at.add(1)
+        // Two at once.
+        while v >= 1 << 14 {
+            at.cast::<[u8; 2]>().write((spread(v) | 0x8080).to_le_bytes());
+            v >>= 14;
+            at = at.add(2);
+            if v < 1 << 7 {
+                at.write(v as u8);
+                return at.add(1);
+            }
+        }
+        at.cast::<[u8; 2]>().write((spread(v) | 0x80).to_le_bytes());
+        at.add(2)
     }
+}
+
+/// The lowest fourteen bits, seven of them in each byte.
+#[inline(always)]
+fn spread(v: u64) -> u16 {
+    (v & 0x7f | v << 1 & 0x7f00) as u16
 }
 
 /// A finished batch on its way to the sink.

@@ -11,12 +11,14 @@
 //!   to record. It says no more than the generation does, but the slot is at hand where that is two loads away.
 
 use std::cell::{Cell, UnsafeCell};
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::clock;
 use crate::record::batch::Batch;
 use crate::record::gate::Gate;
 use crate::record::sink::SINK;
+use crate::record::start::{self, Start};
 use crate::record::walker::StackWalker;
 use crate::record::{GENERATION, tables};
 use crate::unwind::Regs;
@@ -47,6 +49,15 @@ pub struct Slot {
     m_id: AtomicU64,
     inner: [UnsafeCell<PerGeneration>; 2],
     walker: UnsafeCell<StackWalker>,
+    started: UnsafeCell<Started>,
+}
+
+/// Where a goroutine begins, and its number in the stack table of a generation; of 0 there is none.
+#[derive(Default)]
+struct Started {
+    r#gen: u64,
+    words: [u64; 2],
+    id: u32,
 }
 
 #[derive(Default)]
@@ -71,6 +82,7 @@ impl Slot {
             m_id: AtomicU64::new(m_id),
             inner: Default::default(),
             walker: UnsafeCell::new(StackWalker::new()),
+            started: UnsafeCell::default(),
         }
     }
 
@@ -227,7 +239,13 @@ impl Writer<'_> {
         self.slot.m_id()
     }
 
+    /// This writer, for a function that is seldom called. One that took the writer itself would have it lie in memory for all who are not.
     #[inline]
+    pub fn apart(&mut self) -> Writer<'_> {
+        Writer { slot: self.slot, r#gen: self.r#gen, ticks: self.ticks }
+    }
+
+    #[inline(always)]
     fn now(&self) -> u64 {
         let t = self.ticks.get();
         if t != 0 {
@@ -239,25 +257,25 @@ impl Writer<'_> {
     }
 
     /// Appends one event. Events of one guard carry one clock reading; each is at least one tick after the last.
-    #[inline]
+    #[inline(always)]
     pub fn event<const N: usize>(&mut self, ev: Ev, args: &[u64; N]) {
         let now = self.now();
         // SAFETY: L1: this writer speaks for the slot, and nothing else holds a reference into the cell.
         let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
         if !inner.batch.as_mut().is_some_and(|b| b.event(ev, now, args)) {
-            self.event_slow(ev, now, args);
+            self.apart().event_slow(ev, now, *args);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn event_slow<const N: usize>(&mut self, ev: Ev, now: u64, args: &[u64; N]) {
+    fn event_slow<const N: usize>(mut self, ev: Ev, now: u64, args: [u64; N]) {
         self.flush();
         // SAFETY: as in event().
         let inner = unsafe { &mut *self.slot.inner[(self.r#gen % 2) as usize].get() };
         let now = now.max(inner.last_ticks);
         let mut b = Batch::open(SINK.buffer(), self.r#gen, self.m_id(), now);
-        assert!(b.event(ev, now, args), "an event fits an empty batch");
+        assert!(b.event(ev, now, &args), "an event fits an empty batch");
         inner.batch = Some(b);
     }
 
@@ -295,7 +313,7 @@ impl Writer<'_> {
     /// # Safety
     ///
     /// `regs` was taken on the stack that ends at `top`, in a frame that still lives, and that stack stays mapped.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn stack(&mut self, regs: Regs, top: usize) -> u64 {
         // SAFETY: L1 as in event(); the walker is used within this call only. The rest is passed on to the caller; a writer's generation is
         // not closed.
@@ -304,13 +322,15 @@ impl Writer<'_> {
 
     /// Records where a goroutine begins: a function by name and the place that started it.
     #[inline]
-    pub fn start_stack(
-        &mut self,
-        start: &'static crate::record::Start,
-        at: &'static std::panic::Location<'static>,
-    ) -> u64 {
-        let words = crate::record::start::encode(start, at);
-        u64::from(tables(self.r#gen).stacks.put(&words))
+    pub fn start_stack(&mut self, start: &'static Start, at: &'static Location<'static>) -> u64 {
+        let words = start::encode(start, at);
+        // SAFETY: as in event().
+        let last = unsafe { &mut *self.slot.started.get() };
+        // Mostly it is the one before, in a loop.
+        if (last.r#gen, last.words) != (self.r#gen, words) {
+            *last = Started { r#gen: self.r#gen, words, id: tables(self.r#gen).stacks.put(&words) };
+        }
+        u64::from(last.id)
     }
 
     /// The id of a string in this generation.

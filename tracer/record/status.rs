@@ -46,6 +46,7 @@ impl ResourceState {
     }
 
     /// Clears what the generation after `gen` will use (S3).
+    #[inline]
     pub fn ready_next(&self, r#gen: u64) {
         let (seq, flag) = (&self.seq[((r#gen + 1) % 2) as usize], &self.traced[(r#gen + 1) as usize % FLAGS]);
         // Mostly they are, and the census of a million goroutines is not to write to a million lines of memory.
