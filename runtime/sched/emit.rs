@@ -280,6 +280,7 @@ pub(crate) fn hand_off(w: &mut Writer<'_>, p: &P, victim: &M, cause: Cause) {
 }
 
 /// `g` begins to exist.
+#[inline(always)]
 pub(crate) fn go_create(
     w: &mut Writer<'_>,
     m: &M,

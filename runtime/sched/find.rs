@@ -107,16 +107,21 @@ pub(crate) fn find(m: &'static M) -> Found {
 /// A goroutine that a thread without a P made is announced by the M that takes it.
 #[inline]
 fn announce(m: &'static M, found: Found) -> Found {
-    let g = found.0;
-    if g.state.is_idle() {
-        let guard = m.slot.acquire_if_on();
-        if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
-            let o = g.origin.get().expect("a new goroutine has an origin");
-            emit::go_create(&mut w, m, g, o.start, o.at, emit::At::nowhere());
-        }
-        g.state.create();
+    if found.0.state.is_idle() {
+        announce_foreign(m, found.0);
     }
     found
+}
+
+#[cold]
+#[inline(never)]
+fn announce_foreign(m: &'static M, g: &'static G) {
+    let guard = m.slot.acquire_if_on();
+    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+        let o = g.origin.get().expect("a new goroutine has an origin");
+        emit::go_create(&mut w, m, g, o.start, o.at, emit::At::nowhere());
+    }
+    g.state.create();
 }
 
 fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {

@@ -11,6 +11,7 @@ use crate::sched::block::Block;
 use crate::sched::emit::{self, At};
 use crate::sched::g::{G, GList, Origin};
 use crate::sched::labels::LabelSet;
+use crate::sched::m::M;
 use crate::sched::park::{Caller, Inside};
 use crate::sched::slab::{ID_BLOCK, SLAB};
 use crate::sched::task::{self, JoinHandle, RawTask};
@@ -232,10 +233,17 @@ fn label(g: &'static G, more: &[(String, String)]) {
 }
 
 /// Idle -> Runnable, with its event.
+#[inline]
 fn announce(inside: &Inside, g: &'static G, regs: Regs) {
     let m = inside.m();
-    let guard = m.slot.acquire_if_on();
-    if let Some(mut w) = guard.as_ref().and_then(|guard| guard.writer()) {
+    if m.slot.is_on() { announce_traced(inside, m, g, regs) } else { g.state.create() }
+}
+
+/// Apart, since what it needs of registers would be paid for without a trace, too.
+#[inline(never)]
+fn announce_traced(inside: &Inside, m: &'static M, g: &'static G, regs: Regs) {
+    let guard = m.slot.acquire();
+    if let Some(mut w) = guard.writer() {
         let o = g.origin.get().expect("just equipped");
         emit::go_create(&mut w, m, g, o.start, o.at, At::on(inside.g(), regs));
     }
