@@ -217,13 +217,17 @@ fn stress_bursts_and_trims() {
     traced(TEST, move || {
         // Many at the same time, so that there are more stacks than are kept warm. (Short lives share a few.)
         let (open, gate) = rt::chan::bounded::<()>(0);
+        let begun = Arc::new(AtomicUsize::new(0));
         let crowd: Vec<_> = (0..3_000)
             .map(|_| {
-                let gate = gate.clone();
-                rt::go(move || gate.recv().is_err())
+                let (gate, begun) = (gate.clone(), begun.clone());
+                rt::go(move || {
+                    begun.fetch_add(1, SeqCst);
+                    gate.recv().is_err()
+                })
             })
             .collect();
-        rt::time::sleep(Duration::from_millis(1));
+        wait_for("all have begun", || begun.load(SeqCst) == crowd.len());
         drop(open);
         assert!(crowd.into_iter().all(|g| g.join().unwrap()));
         let mut went_cold = 0;

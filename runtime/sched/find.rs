@@ -1,7 +1,7 @@
 //! The search for the next goroutine, and what an M does when there is none.
 //!
 //! The order, one step per line in [`find`]: every 61st time the global queue first, so that two goroutines that keep
-//! readying each other cannot starve it; due timers, every eighth time and when there is nothing else; the next slot; the own queue,
+//! readying each other cannot starve it, and every 488th time the new goroutine that has waited there longest (P6); due timers, every eighth time and when there is nothing else; the next slot; the own queue,
 //! and those that were due (P5), which every eighth time come before the next slot; a share of the global queue; the network; others'
 //! queues, in random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
 //! more (I2), and the M sleeps.
@@ -34,6 +34,9 @@ pub(crate) type Found = (&'static G, bool);
 
 /// How often the global queue comes first. A prime, so that it does not beat with the program's own period.
 const GLOBAL_FIRST: u32 = 61;
+
+/// How often the new one comes first that has waited longest for any P (P6). A multiple of 8, see [`find_next`].
+const OLDEST_FIRST: u32 = 8 * 61;
 
 /// How often an M with work thinks of the network. A multiple of 8, see [`find_next`].
 const NETWORK_EVERY: u32 = 64;
@@ -134,6 +137,11 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     {
         return Some((g, true));
     }
+    if tick.is_multiple_of(OLDEST_FIRST)
+        && let Some(g) = SCHED.global.pop_oldest()
+    {
+        return Some((g, true));
+    }
     if let Some(g) = chosen(m, p, own) {
         return Some((g, true));
     }
@@ -144,6 +152,9 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     if tick.is_multiple_of(8) {
         run_timers_of_away_ps(m);
         SCHED.global.take_due(p, SCHED.gomaxprocs());
+        if SCHED.global.new_len() != 0 {
+            p.think_of_new();
+        }
         // Not even those that hand something to each other for a whole slice are in the way of one that is due.
         if p.has_due()
             && let Some(g) = p.take_front()

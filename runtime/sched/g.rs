@@ -298,6 +298,12 @@ impl G {
         self.m.store(std::ptr::from_ref(m).cast_mut(), Ordering::Release);
     }
 
+    /// Whether it has run. Of one that is in nobody's hands but the caller's.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.stack.get().is_some()
+    }
+
     /// The calling function is the last of the runtime's before the goroutine's own code: a walk of its stack need not
     /// go further.
     #[inline(always)]
@@ -323,6 +329,12 @@ impl G {
     #[inline(always)]
     pub(crate) fn stand_at(&self, place: &Place) {
         self.place.set(place);
+    }
+
+    /// Whether this is not its first turn. To itself.
+    #[inline]
+    pub(crate) fn has_stopped(&self) -> bool {
+        !self.place.get().is_null()
     }
 
     /// A visitor stops it somewhere in its own code.
@@ -518,9 +530,17 @@ impl GList {
 unsafe impl Send for GList {}
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::sched::state::{Scan, Status};
+
+    /// One with this id, to be put into lists.
+    pub(crate) fn leaked(id: u64) -> &'static G {
+        // SAFETY: all zeros is a dead goroutine (N5).
+        let g: &'static G = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
+        g.recycle(id);
+        g
+    }
 
     /// N5. A field that it cannot be so for ends the test: `zeroed` panics.
     #[test]

@@ -10,6 +10,15 @@
 //!   already: as long as there are any, [`DUE_SHARE`] of them are taken for each one of the other queue, which gets its turn all the same.
 //!   The rest is as with the other queue: the owner puts and takes, thieves steal. `has_due` is set before a goroutine is put there, and
 //!   cleared by the owner when it finds nothing more, so where it is not set nobody need look; others may find it set for nothing.
+//! - P6: goroutines that have not run yet have a queue of their own, too, `fresh`: first in, first out, as long as it is no longer than [`CROWD`]. Beyond
+//!   that the older half of it goes to the global queue as a batch, and the last batch comes back first. So those that make others, which make
+//!   others, go into depth before they go on: hundreds wait at each level, where it would be all, each with its memory. For those that have
+//!   run nothing changes by that: the owner goes by rounds, in each of which it takes as many of those as there were when it began, and then new
+//!   ones, its share of the global ones included: as many, or twice as many as those that have run have made in the last round, or [`CROWD`], whichever
+//!   is most, or all. So a round is no longer than it would be with one queue; who makes many and yields has its next turn when about as
+//!   many have run; and a tree, whose goroutines make others when they begin, is not in the way of those that are about to end. Among
+//!   the new ones there may always be younger ones, so the one that has waited longest for any P is taken now and then. `has_new` is to `fresh` what
+//!   `has_due` is to `due`, for the owner alone, and covers the global ones.
 //! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
 //!   microseconds first: the owner is about to run it.
 
@@ -27,6 +36,7 @@ use crate::sched::counts::Counts;
 use crate::sched::g::{G, GList};
 use crate::sched::life;
 use crate::sched::m::M;
+use crate::sched::queue;
 use crate::sched::run_queue::RunQueue;
 use crate::sched::slab::{ID_BLOCK, SLAB};
 use crate::sched::timer::Timers;
@@ -43,6 +53,8 @@ const AHEAD_FROM: usize = 16;
 /// How many that were due are taken for each one that queues (P5). Much more than half, since a crowd that goes to sleep one after the
 /// other is due at the rate at which it does so.
 const DUE_SHARE: u32 = 7;
+/// More new ones than that do not wait for a P (P6).
+const CROWD: usize = 256;
 /// Blocks of memory for tasks that a P keeps for itself.
 const BLOCKS_MAX: usize = 128;
 /// Warm stacks that a P keeps for itself.
@@ -55,6 +67,12 @@ pub(crate) struct P {
     m: CachePadded<AtomicPtr<M>>,
     run_next: CachePadded<AtomicPtr<G>>,
     queue: RunQueue,
+    /// Goroutines that have not run yet (P6).
+    fresh: RunQueue,
+    has_new: Cell<bool>,
+    round: Cell<Round>,
+    /// How many were made in it by those that had stopped before.
+    made: Cell<usize>,
     /// Goroutines that were due (P5).
     due: RunQueue,
     has_due: AtomicBool,
@@ -83,6 +101,17 @@ pub(crate) struct P {
     /// Memory for tasks.
     blocks: UnsafeCell<Vec<Block>>,
     ids: Cell<(u64, u64)>,
+}
+
+/// How many goroutines that have run, and how many new ones, are still to be taken in a round (P6).
+#[derive(Clone, Copy)]
+struct Round {
+    begun: usize,
+    new: usize,
+}
+
+impl Round {
+    const OVER: Round = Round { begun: 0, new: 0 };
 }
 
 /// What sysmon remembers of a P between two looks; touched by sysmon alone.
@@ -140,6 +169,10 @@ impl P {
             m: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
             run_next: CachePadded::new(AtomicPtr::new(std::ptr::null_mut())),
             queue: RunQueue::new(),
+            fresh: RunQueue::new(),
+            has_new: Cell::new(false),
+            round: Cell::new(Round::OVER),
+            made: Cell::new(usize::MAX),
             due: RunQueue::new(),
             has_due: AtomicBool::new(false),
             due_taken: Cell::new(0),
@@ -190,7 +223,11 @@ impl P {
         // SAFETY: null or a G, which is never freed.
         match unsafe { old.as_ref() } {
             Some(old) => {
-                self.queue.push(old);
+                if old.has_begun() {
+                    self.queue.push(old)
+                } else {
+                    self.put_new(old)
+                }
                 true
             }
             None => false,
@@ -200,7 +237,35 @@ impl P {
     /// Whether somebody queues, for its holder (P2).
     #[inline]
     pub(crate) fn has_queue(&self) -> bool {
-        !self.queue.is_empty_to_owner()
+        !self.queue.is_empty_to_owner() || !self.fresh.is_empty_to_owner()
+    }
+
+    /// Puts a new one at the end of those (P6).
+    #[inline]
+    fn put_new(&self, g: &'static G) {
+        self.take_over_new(g);
+        if self.fresh.shared_len() >= CROWD {
+            queue::give_up_new(self);
+        }
+    }
+
+    /// As [`P::put_new`], of one that comes from another queue.
+    #[inline]
+    pub(crate) fn take_over_new(&self, g: &'static G) {
+        self.has_new.set(true);
+        self.fresh.push(g);
+    }
+
+    /// Takes the older half of its new ones, for the global queue. The caller holds the P (P2).
+    pub(crate) fn take_half_of_new(&self) -> GList {
+        let mut half = GList::new();
+        std::iter::from_fn(|| self.fresh.pop()).take(CROWD / 2).for_each(|g| half.push_back(g));
+        half
+    }
+
+    /// There are new ones in the global queue, too. The caller holds the P (P2).
+    pub(crate) fn think_of_new(&self) {
+        self.has_new.set(true);
     }
 
     /// Puts `g` at the queue's end.
@@ -269,12 +334,63 @@ impl P {
     /// Whether so many queue that some are taken out ahead of their turn (P4).
     #[inline]
     fn has_many(&self) -> bool {
-        self.queue.shared_len() >= AHEAD_FROM || self.has_due() && self.due.shared_len() >= AHEAD_FROM
+        self.queue.shared_len() >= AHEAD_FROM
+            || self.has_due() && self.due.shared_len() >= AHEAD_FROM
+            || self.has_new.get() && self.fresh.shared_len() >= AHEAD_FROM
     }
 
     #[inline]
     fn take_queued(&self) -> Option<&'static G> {
-        if !self.has_due() { self.queue.pop() } else { self.take_by_share() }
+        if !self.has_due() { self.take_in_turn() } else { self.take_by_share() }
+    }
+
+    /// The first that was not due.
+    #[inline]
+    fn take_in_turn(&self) -> Option<&'static G> {
+        if !self.has_new.get() { self.queue.pop() } else { self.take_by_round() }
+    }
+
+    /// One that has run, or a new one (P6).
+    fn take_by_round(&self) -> Option<&'static G> {
+        let mut round = self.round.get();
+        loop {
+            if round.begun != 0 {
+                if let Some(g) = self.queue.pop() {
+                    self.round.set(Round { begun: round.begun - 1, ..round });
+                    return Some(g);
+                }
+                // Thieves were faster.
+                round.begun = 0;
+            }
+            if round.new != 0
+                && let Some(g) = self.fresh.pop().or_else(|| SCHED.global.take_newest(self))
+            {
+                self.round.set(Round { begun: 0, new: round.new - 1 });
+                return Some(g);
+            }
+            let share = SCHED.global.new_len().div_ceil(SCHED.gomaxprocs().max(1));
+            let (begun, new) = (self.queue.len_to_owner(), self.fresh.len_to_owner() + share);
+            if (begun, new) == (0, 0) {
+                self.end_rounds();
+                return None;
+            }
+            let most = CROWD.max(begun).max(self.made.replace(0).saturating_mul(2));
+            round = Round { begun, new: new.min(most) };
+        }
+    }
+
+    /// There are no new ones any more.
+    fn end_rounds(&self) {
+        self.has_new.set(false);
+        self.round.set(Round::OVER);
+        // Of those that come next nobody has counted who made them.
+        self.made.set(usize::MAX);
+    }
+
+    /// A goroutine that has had a turn already makes another one. The caller holds the P (P2).
+    #[inline]
+    pub(crate) fn makes_later(&self) {
+        self.made.set(self.made.get().saturating_add(1));
     }
 
     /// The first of the one queue or of the other (P5).
@@ -287,7 +403,7 @@ impl P {
             return Some(g);
         }
         self.due_taken.set(0);
-        self.queue.pop().or_else(|| self.take_due())
+        self.take_in_turn().or_else(|| self.take_due())
     }
 
     /// The first of those that were taken out of the queue ahead of their turn (P4), and asks the cache for what the next
@@ -323,6 +439,7 @@ impl P {
     pub(crate) fn has_work(&self) -> bool {
         !self.run_next.load(Ordering::Acquire).is_null()
             || !self.queue.is_empty()
+            || !self.fresh.is_empty()
             || self.has_due.load(Ordering::Relaxed) && !self.due.is_empty()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
@@ -331,7 +448,7 @@ impl P {
     #[inline]
     pub(crate) fn has_own_work(&self) -> bool {
         !self.run_next.load(Ordering::Relaxed).is_null()
-            || !self.queue.is_empty_to_owner()
+            || self.has_queue()
             || self.has_due() && !self.due.is_empty_to_owner()
             || self.ahead_len.load(Ordering::Relaxed) != 0
     }
@@ -339,11 +456,15 @@ impl P {
     /// Goroutines that wait here, roughly. Anybody may ask.
     pub(crate) fn queued(&self) -> usize {
         let next = !self.run_next.load(Ordering::Relaxed).is_null();
-        self.queue.len() + self.due.len() + self.ahead_len.load(Ordering::Relaxed) as usize + usize::from(next)
+        self.queue.len()
+            + self.fresh.len()
+            + self.due.len()
+            + self.ahead_len.load(Ordering::Relaxed) as usize
+            + usize::from(next)
     }
 
-    /// Steals half of what queues with `victim`, those that were due before the others; gives one to run and how many more came. The
-    /// caller holds this P (P2).
+    /// Steals half of what queues with `victim`: of those that were due, or else of the new ones or of the others, whichever are more; gives one to
+    /// run and how many more came. The caller holds this P (P2).
     pub(crate) fn steal_from(&self, victim: &P) -> Option<(&'static G, usize)> {
         if victim.has_due.load(Ordering::Relaxed) {
             self.has_due.store(true, Ordering::Relaxed);
@@ -351,7 +472,12 @@ impl P {
                 return Some(stolen);
             }
         }
-        self.queue.steal_from(&victim.queue)
+        let new = || {
+            self.has_new.set(true);
+            self.fresh.steal_from(&victim.fresh)
+        };
+        let others = || self.queue.steal_from(&victim.queue);
+        if victim.fresh.len() > victim.queue.len() { new().or_else(others) } else { others().or_else(new) }
     }
 
     /// Steals `victim`'s next goroutine if it stays there for a few microseconds (P3).
@@ -457,7 +583,9 @@ impl P {
     /// (P2), and nobody steals.
     pub(crate) fn give_away(&self) {
         let mut gs = GList::new();
-        while let Some(g) = self.take_next().or_else(|| self.take_front()) {
+        // Of the new ones its own only.
+        self.end_rounds();
+        while let Some(g) = self.take_next().or_else(|| self.take_front()).or_else(|| self.fresh.pop()) {
             gs.push_back(g);
         }
         SCHED.global.push_all(&mut gs);
@@ -493,16 +621,33 @@ mod tests {
     use super::*;
 
     fn gs(ids: std::ops::Range<u64>) -> impl Iterator<Item = &'static G> {
-        ids.map(|id| {
-            // SAFETY: all zeros is a dead goroutine (N5).
-            let g: &'static G = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
-            g.recycle(id);
-            g
-        })
+        ids.map(crate::sched::g::tests::leaked)
     }
 
     fn ids(p: &P, n: usize) -> Vec<u64> {
         std::iter::from_fn(|| p.take_front()).take(n).map(|g| g.id()).collect()
+    }
+
+    /// P6: in each round as many of either kind as there were, those that have run first.
+    #[test]
+    fn new_ones_take_turns_with_others() {
+        let p = P::new(0);
+        gs(1..4).for_each(|g| p.put_back(g));
+        gs(101..106).for_each(|g| p.take_over_new(g));
+        assert_eq!(p.queued(), 8);
+        assert_eq!(ids(&p, 2), [1, 2]);
+        gs(4..6).for_each(|g| p.put_back(g));
+        gs(106..107).for_each(|g| p.take_over_new(g));
+        assert_eq!(ids(&p, 100), [3, 101, 102, 103, 104, 105, 4, 5, 106]);
+        assert!(!p.has_work() && !p.has_own_work() && p.queued() == 0);
+        // Whoever steals takes of the longer queue.
+        let thief = P::new(1);
+        gs(1..10).for_each(|g| p.put_back(g));
+        gs(101..131).for_each(|g| p.take_over_new(g));
+        let (first, more) = thief.steal_from(&p).expect("there are many");
+        assert!(first.id() == 101 && more > 1 && thief.has_own_work(), "{} and {more} more", first.id());
+        let stolen = ids(&thief, 100);
+        assert_eq!(stolen, (102..102 + more as u64).collect::<Vec<_>>());
     }
 
     /// P5: neither queue waits for the end of the other, and each keeps its order.

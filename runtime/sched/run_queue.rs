@@ -96,6 +96,12 @@ impl RunQueue {
         self.shared.len()
     }
 
+    /// How many there are, for the owner.
+    #[inline]
+    pub(crate) fn len_to_owner(&self) -> usize {
+        self.shared.len() + self.rest_len.load(Ordering::Relaxed)
+    }
+
     /// Whether there is nothing, for the owner.
     #[inline]
     pub(crate) fn is_empty_to_owner(&self) -> bool {
@@ -128,14 +134,8 @@ impl RunQueue {
 mod tests {
     use super::*;
     use crate::prim::rng::Rng;
+    use crate::sched::g::tests::leaked as g;
     use std::collections::VecDeque;
-
-    fn g(id: u64) -> &'static G {
-        // SAFETY: all zeros is a dead goroutine (N5).
-        let g: &'static G = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
-        g.recycle(id);
-        g
-    }
 
     /// RQ1, RQ2: the order of a list, whatever the length, with thieves that take from the front.
     #[test]

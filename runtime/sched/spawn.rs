@@ -152,7 +152,11 @@ where
         Caller::Goroutine(inside) => {
             let (raw, handle) = task::new(f, || inside.m().must_p().take_block());
             let me = inside.g();
-            let g = inside.m().must_p().new_g();
+            let p = inside.m().must_p();
+            let g = p.new_g();
+            if me.has_stopped() {
+                p.makes_later();
+            }
             let id = g.id();
             // SAFETY: N2: it is the caller, inside.
             let inherited = unsafe { me.labels() };

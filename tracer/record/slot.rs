@@ -327,7 +327,7 @@ impl Writer<'_> {
         // SAFETY: as in event().
         let last = unsafe { &mut *self.slot.started.get() };
         // Mostly it is the one before, in a loop.
-        if (last.r#gen, last.words) != (self.r#gen, words) {
+        if last.id == 0 || (last.r#gen, last.words) != (self.r#gen, words) {
             *last = Started { r#gen: self.r#gen, words, id: tables(self.r#gen).stacks.put(&words) };
         }
         u64::from(last.id)

@@ -7,8 +7,8 @@
 //! - M1: what is remembered of a walk is every word it read that mattered. One that read more than [`WORDS`] is not remembered.
 //!   A frame pointer matters when a frame is found by it, not before: without frame pointers its register holds anything, a loop's
 //!   counter for one, and is saved and restored like any other.
-//! - M2: the words are read again where they were, from the stack pointer and from an end as far away: inside the range (U1). Of a walk with
-//!   other registers nothing is read.
+//! - M2: the words are read again where they were, from the stack pointer and from an end as far away: inside the range (U1). Where the
+//!   program counter or that distance is another nothing is read.
 //! - M5: goroutines that do the same do it on stacks of their own, so a walk is the same when all that points into the stack has moved with
 //!   it. A return address is the same as it was; a frame pointer that points into the stack is as far from the stack pointer as it was;
 //!   one that is 0 is 0. A walk that read anything else, or whose frame pointer leads elsewhere, is good for its own
@@ -264,14 +264,14 @@ impl Walk {
 /// Stacks of the same shape differ by a multiple of this (a line of the cache).
 const SHIFT: usize = 64;
 
-/// The last walks of one walker. 93 KiB on the heap.
+/// The last walks of one walker. 121 KiB on the heap.
 pub struct Recall {
     walks: Box<[Walk; WALKS]>,
     /// Which walk is remembered at a place, perhaps, and [`SPLIT`].
     places: Box<[u8; PLACES]>,
     /// At which place each walk is.
     place_of: [u16; WALKS],
-    splits: Box<[Split; WALKS]>,
+    splits: Box<[Split; PLACES]>,
     /// The walk that is to be forgotten next, and which of two neighbours in use (M7).
     oldest: usize,
     turn: usize,
@@ -287,7 +287,7 @@ struct Split {
 }
 
 /// Nothing begins so.
-const NO_SPLIT: Split = Split { pc: 0, height: 0, at: [0; 2] };
+const NO_SPLIT: Split = Split { pc: 0, height: usize::MAX, at: [0; 2] };
 
 impl Split {
     /// Where a walk is remembered that begins so and has these words.
@@ -351,7 +351,7 @@ impl Recall {
     /// As for [`Recall::recall`]; `place` is the place of walks that begin so.
     #[inline(always)]
     unsafe fn place_by_words(&self, place: usize, regs: &Regs, height: usize) -> usize {
-        let split = &self.splits[place % WALKS];
+        let split = &self.splits[place];
         if (split.pc, split.height) != (regs.pc, height) || !regs.sp.is_multiple_of(WORD) {
             return place;
         }
@@ -420,10 +420,17 @@ impl Recall {
         // M5
         let anywhere =
             !self.trail.here_only.get() && (!needs_fp || is_inside(fp)) && words().all(|word| is_alike(&word));
+        let has_moved = |&(_, word, used): &(usize, usize, Use)| anywhere && used == Use::Frame && word != 0;
+        let moved = words().filter(has_moved).count();
+        let same = read.len() - moved;
+        // The first group is always looked at.
+        if same == 0 || same.next_multiple_of(GROUP) + moved.next_multiple_of(GROUP) > WORDS {
+            return;
+        }
         let word_at =
             |offset: usize| words().find_map(|(addr, word, _)| (addr == sp.wrapping_add(offset)).then_some(word));
         let home = Recall::place(pc, height);
-        let split = &mut self.splits[home % WALKS];
+        let split = &mut self.splits[home];
         let is_split = (split.pc, split.height) == (pc, height);
         let mut place = home;
         if is_split {
@@ -463,29 +470,23 @@ impl Recall {
             }
         };
         let walk = &mut self.walks[now];
-        let has_moved = |&(_, word, used): &(usize, usize, Use)| anywhere && used == Use::Frame && word != 0;
         let mut filled = 0;
-        let mut fill = |words: &mut dyn Iterator<Item = Word>| -> Option<u8> {
+        let mut fill = |words: &mut dyn Iterator<Item = Word>| {
             let from = filled;
             for word in words {
-                *walk.words.get_mut(filled)? = word;
+                walk.words[filled] = word;
                 filled += 1;
             }
             // The last group is filled up with one of its words.
             let last = filled.checked_sub(1).map(|last| walk.words[last]).unwrap_or_default();
             let end = filled.next_multiple_of(GROUP);
-            walk.words.get_mut(filled..end)?.fill(last);
+            walk.words[filled..end].fill(last);
             filled = end;
-            Some(((end - from) / GROUP) as u8)
+            ((end - from) / GROUP) as u8
         };
         let same = fill(&mut words().filter(|w| !has_moved(w)).map(|(addr, word, _)| (addr.wrapping_sub(sp), word)));
         let moved =
             fill(&mut words().filter(has_moved).map(|(addr, word, _)| (addr.wrapping_sub(sp), word.wrapping_sub(sp))));
-        // The first group is always looked at.
-        let (Some(same @ 1..), Some(moved)) = (same, moved) else {
-            walk.generation = 0;
-            return;
-        };
         (walk.pc, walk.sp, walk.lr, walk.height) = (pc, sp, lr, height);
         (walk.fp, walk.fp_bits) = (fp.wrapping_sub(sp), if needs_fp { ALL } else { 0 });
         walk.sp_bits = if anywhere { IN_A_LINE } else { ALL };
