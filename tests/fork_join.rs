@@ -52,7 +52,7 @@ fn tree(up: &Sender<u64>, live: &Arc<Live>, leaves: u64) {
 /// P6: without it nearly all of a tree's leaves wait at once.
 #[test]
 fn trees_are_grown_in_depth() {
-    const LEAVES: u64 = 100_000;
+    const LEAVES: u64 = if cfg!(rt_chaos) { 10_000 } else { 100_000 };
     for procs in [1, 2, 4] {
         let ((most, sum), trace) = traced("trees_are_grown_in_depth", move || {
             with_procs(procs, || {
@@ -68,7 +68,8 @@ fn trees_are_grown_in_depth() {
         assert_eq!(sum, LEAVES);
         assert!(count(&trace, Ev::GoCreate) as u64 > LEAVES);
         println!("{procs} Ps: at most {most} at once");
-        assert!(most < 20_000, "{most} goroutines at once, {procs} Ps");
+        // Under chaos many go to any queue there is.
+        assert!(cfg!(rt_chaos) || most < 20_000, "{most} goroutines at once, {procs} Ps");
     }
 }
 
@@ -106,8 +107,9 @@ fn new_ones_begin_beside_many_that_yield() {
                 all.into_iter().for_each(|one| one.join().unwrap());
                 let took = turns.load(Relaxed) - before;
                 println!("{procs} Ps, {yielders} that yield: {took} turns");
-                // Two rounds, and what the test itself takes to see it.
-                assert!(took < 10 * yielders + 1_000, "{took} turns of {yielders} others until {NEW} had begun");
+                // Two rounds, and what the test itself takes to see it. A P that has made none of them takes 256 in a round.
+                let rounds = if procs == 1 { 10 } else { 10 + NEW / 256 };
+                assert!(took < rounds * yielders + 1_000, "{took} turns of {yielders} others until {NEW} had begun");
             });
         });
     }
@@ -116,6 +118,7 @@ fn new_ones_begin_beside_many_that_yield() {
 /// P6: who makes many and yields waits until about as many have run.
 #[test]
 fn makers_that_yield_do_not_run_ahead() {
+    const TURNS: usize = if cfg!(rt_chaos) { 30 } else { 300 };
     for (procs, makers, each) in [(1, 1, 300), (1, 3, 300), (1, 20, 64), (2, 4, 200)] {
         traced("makers_that_yield_do_not_run_ahead", move || {
             with_procs(procs, || {
@@ -124,7 +127,7 @@ fn makers_that_yield_do_not_run_ahead() {
                     .map(|_| {
                         let live = live.clone();
                         rt::go(move || {
-                            for _ in 0..300 {
+                            for _ in 0..TURNS {
                                 for _ in 0..each {
                                     let one = live.clone();
                                     live.begins();
@@ -139,6 +142,52 @@ fn makers_that_yield_do_not_run_ahead() {
                 let most = live.most.load(Relaxed);
                 println!("{procs} Ps, {makers} that make {each}: at most {most} at once");
                 assert!(most < 4 * makers * each + 2_000, "{most} at once");
+            });
+        });
+    }
+}
+
+/// P6: the first ones that it makes do not wait for those that it makes later; nor beside one that takes each turn that the global queue has.
+#[test]
+fn makers_that_yield_leave_nobody_behind() {
+    for (procs, makers, each, hogs) in [(1, 1, 300, 0), (1, 1, 1_000, 0), (1, 3, 300, 1), (2, 2, 500, 0)] {
+        traced("makers_that_yield_leave_nobody_behind", move || {
+            with_procs(procs, || {
+                let (over, begun, longest) = <(Arc<AtomicBool>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+                let hogs: Vec<_> = (0..hogs)
+                    .map(|_| {
+                        let over = over.clone();
+                        rt::go(move || {
+                            let (_tx, rx) = bounded::<()>(1);
+                            while !over.load(Relaxed) {
+                                assert!(rx.try_recv().is_err());
+                            }
+                        })
+                    })
+                    .collect();
+                let all: Vec<_> = (0..makers)
+                    .map(|_| {
+                        let (begun, longest) = (begun.clone(), longest.clone());
+                        rt::go(move || {
+                            for _ in 0..20_000 / each {
+                                for _ in 0..each {
+                                    let (begun, longest) = (begun.clone(), longest.clone());
+                                    let before = begun.load(Relaxed);
+                                    rt::go(move || {
+                                        longest.fetch_max(begun.fetch_add(1, Relaxed) - before, Relaxed);
+                                    });
+                                }
+                                rt::yield_now();
+                            }
+                        })
+                    })
+                    .collect();
+                all.into_iter().for_each(|one| one.join().unwrap());
+                over.store(true, Relaxed);
+                hogs.into_iter().for_each(|one| one.join().unwrap());
+                let longest = longest.load(Relaxed);
+                println!("{procs} Ps, {makers} that make {each}: {longest} others began before one of them");
+                assert!(longest < 4 * makers * each + 2_000, "{longest} others began before one of them");
             });
         });
     }
@@ -192,7 +241,7 @@ fn the_oldest_begins_though_there_are_always_newer_ones() {
                     most = made.load(Relaxed);
                 }
                 println!("{procs} Ps: {most} others began before it");
-                assert!(most < 1_000_000);
+                assert!(most < 100_000, "{most} others began before it");
             });
         });
     }

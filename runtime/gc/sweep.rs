@@ -66,7 +66,12 @@ pub(super) fn some(window: &Window, most: usize, kind: Option<Kind>) -> Swept {
             if range.is_none() && ARENA.block(b).kind().is_some() {
                 range = Some(events::sweep_begin(window));
             }
+            let before = swept.freed;
             block(window, b, kind, &mut swept);
+            if swept.freed != before {
+                // While it is in hand: who waits for the end of all sweeping sees all that was freed.
+                FREED.fetch_add((swept.freed - before) as u64, Ordering::Relaxed);
+            }
         }
         IN_HAND.fetch_sub(1, Ordering::AcqRel);
         if b >= end {
@@ -76,7 +81,6 @@ pub(super) fn some(window: &Window, most: usize, kind: Option<Kind>) -> Swept {
     if let Some(range) = range {
         events::sweep_end(window, range, swept.bytes, swept.freed);
     }
-    FREED.fetch_add(swept.freed as u64, Ordering::Relaxed);
     swept
 }
 

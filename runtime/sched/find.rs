@@ -1,7 +1,7 @@
 //! The search for the next goroutine, and what an M does when there is none.
 //!
 //! The order, one step per line in [`find`]: every 61st time the global queue first, so that two goroutines that keep
-//! readying each other cannot starve it, and every 488th time the new goroutine that has waited there longest (P6); due timers, every eighth time and when there is nothing else; the next slot; the own queue,
+//! readying each other cannot starve it, and every 504th time the new goroutine that has waited there longest (P6); due timers, every eighth time and when there is nothing else; the next slot; the own queue,
 //! and those that were due (P5), which every eighth time come before the next slot; a share of the global queue; the network; others'
 //! queues, in random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
 //! more (I2), and the M sleeps.
@@ -36,7 +36,7 @@ pub(crate) type Found = (&'static G, bool);
 const GLOBAL_FIRST: u32 = 61;
 
 /// How often the new one comes first that has waited longest for any P (P6). A multiple of 8, see [`find_next`].
-const OLDEST_FIRST: u32 = 8 * 61;
+const OLDEST_FIRST: u32 = 8 * 63;
 
 /// How often an M with work thinks of the network. A multiple of 8, see [`find_next`].
 const NETWORK_EVERY: u32 = 64;
@@ -132,13 +132,13 @@ fn find_once(m: &'static M, own: &mut Own) -> Option<Found> {
     let p = m.must_p();
     let tick = p.searches.get().wrapping_add(1);
     p.searches.set(tick);
-    if tick.is_multiple_of(GLOBAL_FIRST)
-        && let Some(g) = SCHED.global.pop()
+    if tick.is_multiple_of(OLDEST_FIRST)
+        && let Some(g) = SCHED.global.pop_oldest()
     {
         return Some((g, true));
     }
-    if tick.is_multiple_of(OLDEST_FIRST)
-        && let Some(g) = SCHED.global.pop_oldest()
+    if tick.is_multiple_of(GLOBAL_FIRST)
+        && let Some(g) = SCHED.global.pop()
     {
         return Some((g, true));
     }

@@ -10,15 +10,15 @@
 //!   already: as long as there are any, [`DUE_SHARE`] of them are taken for each one of the other queue, which gets its turn all the same.
 //!   The rest is as with the other queue: the owner puts and takes, thieves steal. `has_due` is set before a goroutine is put there, and
 //!   cleared by the owner when it finds nothing more, so where it is not set nobody need look; others may find it set for nothing.
-//! - P6: goroutines that have not run yet have a queue of their own, too, `fresh`: first in, first out, as long as it is no longer than [`CROWD`]. Beyond
-//!   that the older half of it goes to the global queue as a batch, and the last batch comes back first. So those that make others, which make
-//!   others, go into depth before they go on: hundreds wait at each level, where it would be all, each with its memory. For those that have
-//!   run nothing changes by that: the owner goes by rounds, in each of which it takes as many of those as there were when it began, and then new
-//!   ones, its share of the global ones included: as many, or twice as many as those that have run have made in the last round, or [`CROWD`], whichever
-//!   is most, or all. So a round is no longer than it would be with one queue; who makes many and yields has its next turn when about as
-//!   many have run; and a tree, whose goroutines make others when they begin, is not in the way of those that are about to end. Among
-//!   the new ones there may always be younger ones, so the one that has waited longest for any P is taken now and then. `has_new` is to `fresh` what
-//!   `has_due` is to `due`, for the owner alone, and covers the global ones.
+//! - P6: goroutines that goroutines have made and that have not run yet have a queue of their own, too, `fresh`: first in, first out, as long as it is
+//!   no longer than [`CROWD`]. Beyond that the older half of it goes to the global queue as a batch, and the last batch comes back first. So those
+//!   that make others, which make others, go into depth before they go on: hundreds wait at each level, where it would be all, each with
+//!   its memory. For those that have run little changes by that: the owner goes by rounds. It takes as many of those as there were when the
+//!   round began; then new ones: as many as it took of the others, or [`CROWD`], but no more than its share of all; or twice as many as
+//!   those that have run have made in this round, if that is more. So who makes many and yields has its next turn when about as many have run,
+//!   and the last of them with it; and a tree, whose goroutines make others when they begin, is not in the way of those that are about to end. Where there are always
+//!   younger ones all the same, the one that has waited longest for any P is taken now and then. `has_new` is set before
+//!   one is put into `fresh`, and when there are global ones; the owner takes it away when it finds neither.
 //! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
 //!   microseconds first: the owner is about to run it.
 
@@ -103,15 +103,19 @@ pub(crate) struct P {
     ids: Cell<(u64, u64)>,
 }
 
-/// How many goroutines that have run, and how many new ones, are still to be taken in a round (P6).
+/// A round (P6).
 #[derive(Clone, Copy)]
 struct Round {
+    /// How many goroutines that have run are still to be taken, of how many.
+    left: usize,
     begun: usize,
+    /// How many new ones, when that is over; and whether it has not been looked yet whether there are to be more.
     new: usize,
+    may_grow: bool,
 }
 
 impl Round {
-    const OVER: Round = Round { begun: 0, new: 0 };
+    const OVER: Round = Round { left: 0, begun: 0, new: 0, may_grow: false };
 }
 
 /// What sysmon remembers of a P between two looks; touched by sysmon alone.
@@ -354,29 +358,46 @@ impl P {
     fn take_by_round(&self) -> Option<&'static G> {
         let mut round = self.round.get();
         loop {
-            if round.begun != 0 {
+            if round.left != 0 {
                 if let Some(g) = self.queue.pop() {
-                    self.round.set(Round { begun: round.begun - 1, ..round });
+                    self.round.set(Round { left: round.left - 1, ..round });
                     return Some(g);
                 }
                 // Thieves were faster.
-                round.begun = 0;
+                round.left = 0;
+            }
+            if round.begun != 0 {
+                round = Round { new: self.new_in_round(round.begun), may_grow: true, ..Round::OVER };
             }
             if round.new != 0
                 && let Some(g) = self.fresh.pop().or_else(|| SCHED.global.take_newest(self))
             {
-                self.round.set(Round { begun: 0, new: round.new - 1 });
+                self.round.set(Round { new: round.new - 1, ..round });
                 return Some(g);
             }
-            let share = SCHED.global.new_len().div_ceil(SCHED.gomaxprocs().max(1));
-            let (begun, new) = (self.queue.len_to_owner(), self.fresh.len_to_owner() + share);
-            if (begun, new) == (0, 0) {
-                self.end_rounds();
-                return None;
+            if round.may_grow && self.made.get() != 0 {
+                // By one of those before, which was taken ahead of its turn (P4), and had it after the new ones were counted.
+                round = Round { new: self.new_in_round(0), ..Round::OVER };
+                continue;
             }
-            let most = CROWD.max(begun).max(self.made.replace(0).saturating_mul(2));
-            round = Round { begun, new: new.min(most) };
+            let begun = self.queue.len_to_owner();
+            if self.fresh.is_empty_to_owner() && SCHED.global.new_len() == 0 {
+                self.end_rounds();
+                return self.queue.pop();
+            }
+            round = match begun {
+                0 => Round { new: self.new_in_round(0), ..Round::OVER },
+                _ => Round { left: begun, begun, ..Round::OVER },
+            };
         }
+    }
+
+    /// How many new ones are to be taken in a round with so many others.
+    fn new_in_round(&self, begun: usize) -> usize {
+        let (own, all) = (self.fresh.len_to_owner(), SCHED.global.new_len());
+        let share = own + all.div_ceil(SCHED.gomaxprocs().max(1));
+        let most = CROWD.max(begun).min(share).max(self.made.replace(0).saturating_mul(2));
+        most.min(own + all)
     }
 
     /// There are no new ones any more.
@@ -638,7 +659,7 @@ mod tests {
         assert_eq!(ids(&p, 2), [1, 2]);
         gs(4..6).for_each(|g| p.put_back(g));
         gs(106..107).for_each(|g| p.take_over_new(g));
-        assert_eq!(ids(&p, 100), [3, 101, 102, 103, 104, 105, 4, 5, 106]);
+        assert_eq!(ids(&p, 100), [3, 101, 102, 103, 104, 105, 106, 4, 5]);
         assert!(!p.has_work() && !p.has_own_work() && p.queued() == 0);
         // Whoever steals takes of the longer queue.
         let thief = P::new(1);

@@ -38,7 +38,8 @@ struct NewOnes {
     len: usize,
 }
 
-/// So many batches there are; what comes then joins the last one, so that no memory is asked for under the lock.
+/// So many batches there are, of 131,072 goroutines; what comes then joins the last one, behind those that are there, so that no memory is asked for
+/// under the lock.
 const BATCHES: usize = 1024;
 
 impl NewOnes {
@@ -293,6 +294,9 @@ pub(crate) fn submit_next(m: &'static M, g: &'static G) {
 #[cold]
 #[inline(never)]
 pub(crate) fn give_up_new(p: &P) {
+    if let Some(m) = p.m() {
+        m.stopped.take(); // M4
+    }
     let mut half = p.take_half_of_new();
     if !half.is_empty() {
         SCHED.global.push_new(&mut half);
