@@ -236,8 +236,10 @@ fn traced_table(text: &mut String, all: &[Row], results: &Results) {
                 Some(median(traced)? - median(traced.untraced()?)?)
             };
             let pairs = [(Contender::GortSink, Contender::GoSink), (Contender::GortFlight, Contender::GoFlight)];
+            // Less than a twentieth of the whole cannot be told from nothing.
+            let least = results.median(key(Contender::Go), row.column).map_or(0.0, |go| go / 20.0);
             cells.extend(pairs.map(|(ours, theirs)| match (added(ours), added(theirs)) {
-                (Some(ours), Some(theirs)) if theirs > 0.0 => format!("{:.2}", ours / theirs),
+                (Some(ours), Some(theirs)) if theirs > least => format!("{:.2}", ours / theirs),
                 _ => String::new(),
             }));
         }
