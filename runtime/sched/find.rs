@@ -1,10 +1,10 @@
 //! The search for the next goroutine, and what an M does when there is none.
 //!
-//! The order, one step per line in [`find`]: every 61st time the global queue first, so that two goroutines that keep
-//! readying each other cannot starve it, and every 504th time the new goroutine that has waited there longest (P6); due timers, every eighth time and when there is nothing else; the next slot; the own queue,
-//! and those that were due (P5), which every eighth time come before the next slot; a share of the global queue; the network; others'
-//! queues, in random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked at once
-//! more (I2), and the M sleeps.
+//! The order, one step per line in [`find`]: every 504th time the new goroutine that has waited longest for any P (P6); every 61st time the global
+//! queue, so that two goroutines that keep readying each other cannot starve it; due timers, every eighth time and when there is nothing else;
+//! the next slot; the own queues, and those that were due (P5), which every eighth time come before the next slot; a share of the global queue; the
+//! network; others' queues, in random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked
+//! at once more (I2), and the M sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;

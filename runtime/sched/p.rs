@@ -16,8 +16,8 @@
 //!   its memory. For those that have run little changes by that: the owner goes by rounds. It takes as many of those as there were when the
 //!   round began; then new ones: as many as it took of the others, or [`CROWD`], but no more than its share of all; or twice as many as
 //!   those that have run have made in this round, if that is more. So who makes many and yields has its next turn when about as many have run,
-//!   and the last of them with it; and a tree, whose goroutines make others when they begin, is not in the way of those that are about to end. Where there are always
-//!   younger ones all the same, the one that has waited longest for any P is taken now and then. `has_new` is set before
+//!   and the last of them with it; and a tree, whose goroutines make others when they begin, is not in the way of those that are about to end.
+//!   Where there are always younger ones all the same, the one that has waited longest for any P is taken now and then. `has_new` is set before
 //!   one is put into `fresh`, and when there are global ones; the owner takes it away when it finds neither.
 //! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
 //!   microseconds first: the owner is about to run it.

@@ -293,16 +293,8 @@ impl Split {
     /// Where a walk is remembered that begins so and has these words.
     #[inline]
     fn place(&self, words: [usize; 2]) -> usize {
-        mixed(words[0] ^ self.pc.rotate_left(32), words[1] ^ self.height)
+        Recall::place(words[0] ^ self.pc.rotate_left(32), words[1] ^ self.height)
     }
-}
-
-/// The place of what two words tell.
-#[inline]
-fn mixed(one: usize, other: usize) -> usize {
-    // Both halves of a product: in one alone, words that differ by little, as heights of frames of one function do, come close to each other.
-    let product = u128::from(one as u64 ^ 0xa076_1d64_78bd_642f) * u128::from(other as u64 ^ 0xe703_7ed1_a0b4_28db);
-    (((product >> 64) as u64 ^ product as u64) >> (u64::BITS - PLACES.ilog2())) as usize
 }
 
 /// Registers tell where a call returns to, which is not on the stack yet.
@@ -321,10 +313,12 @@ impl Recall {
         Recall { walks, places, place_of: [0; WALKS], splits, oldest: 0, turn: 0, trail: Trail::new() }
     }
 
-    /// Where a walk is remembered, by how it begins.
+    /// Where a walk is remembered, by how it begins: its program counter and height.
     #[inline]
     fn place(pc: usize, height: usize) -> usize {
-        mixed(pc, height)
+        // Both halves of a product: in one alone, heights that differ by little, as those of frames of one function do, come close to each other.
+        let product = u128::from(pc as u64 ^ 0xa076_1d64_78bd_642f) * u128::from(height as u64 ^ 0xe703_7ed1_a0b4_28db);
+        (((product >> 64) as u64 ^ product as u64) >> (u64::BITS - PLACES.ilog2())) as usize
     }
 
     /// What came of the same walk in the same generation, if it is remembered at `place`.
@@ -430,7 +424,7 @@ impl Recall {
         let word_at =
             |offset: usize| words().find_map(|(addr, word, _)| (addr == sp.wrapping_add(offset)).then_some(word));
         let home = Recall::place(pc, height);
-        let split = &mut self.splits[home];
+        let split = self.splits[home];
         let is_split = (split.pc, split.height) == (pc, height);
         let mut place = home;
         if is_split {
@@ -439,15 +433,15 @@ impl Recall {
             place = split.place([first, second]);
         }
         let alike = |walk: &&Walk| walk.generation == generation && (walk.pc, walk.height) == (pc, height);
-        let before =
-            [place, place ^ 1].map(|at| &self.walks[usize::from(self.places[at] & !SPLIT)]).into_iter().find(alike);
+        let before = [place, place ^ 1].map(|at| &self.walks[self.walk_at(at)]).into_iter().find(alike);
         let has_room = !is_split || split.at[0] == split.at[1];
         if let Some(before) = before.filter(|_| has_room) {
             // M6
             let same = before.words.get(..before.same() * GROUP).unwrap_or(&[]);
             let differs = |&&(offset, word): &&Word| word_at(offset).is_some_and(|now| now != word);
             if let Some(&(at, _)) = same.iter().find(differs) {
-                *split = Split { pc, height, at: [if is_split { split.at[0] } else { at }, at] };
+                let split = Split { pc, height, at: [if is_split { split.at[0] } else { at }, at] };
+                self.splits[home] = split;
                 place = split.place(split.at.map(|at| word_at(at).unwrap_or(0)));
                 self.places[home] |= SPLIT;
             }
