@@ -139,6 +139,27 @@ impl Pool {
         self.loose.load(Ordering::Relaxed)
     }
 
+    /// Bytes of those that are not free for reuse.
+    pub(crate) fn used(&self) -> usize {
+        let free = self.free.lock();
+        self.loose().saturating_sub(free.iter().map(|pages| pages.written).sum())
+    }
+
+    /// No more than so many bytes are free for reuse, but for `least` blocks.
+    pub(crate) fn trim(&self, bytes: usize, least: usize) {
+        let surplus = {
+            let mut free = self.free.lock();
+            let mut sum = 0;
+            let stay = free.iter().take_while(|pages| {
+                sum += pages.written;
+                sum <= bytes
+            });
+            let len = stay.count().max(least).min(free.len());
+            free.split_off(len)
+        };
+        surplus.into_iter().for_each(|pages| self.unmap(pages));
+    }
+
     fn unmap(&self, pages: Pages) {
         self.loose.fetch_sub(pages.written, Ordering::Relaxed);
         pages.unmap();
@@ -323,6 +344,27 @@ mod tests {
         assert_eq!(pool.loose(), BLOCK_BYTES, "one is in use");
         drop(again);
         assert!(pool.loose() == 0 && pool.reuse().is_none());
+    }
+
+    #[test]
+    fn what_is_free_is_trimmed() {
+        static ITS_OWN: Pool = Pool::new();
+        let pool = &ITS_OWN;
+        pool.keep(9);
+        let mut blocks: Vec<_> = (1..=6).map(|n| full(pool, n)).collect();
+        drop(blocks.split_off(1));
+        assert_eq!((pool.loose(), pool.used()), (6 * BLOCK_BYTES, BLOCK_BYTES));
+        pool.trim(9 * BLOCK_BYTES, 2);
+        assert_eq!(pool.loose(), 6 * BLOCK_BYTES, "it is less already");
+        pool.trim(4 * BLOCK_BYTES - 1, 2);
+        assert_eq!((pool.loose(), pool.used()), (4 * BLOCK_BYTES, BLOCK_BYTES));
+        pool.trim(0, 2);
+        assert_eq!(pool.loose(), 3 * BLOCK_BYTES);
+        pool.trim(0, 0);
+        assert_eq!((pool.loose(), pool.used()), (BLOCK_BYTES, BLOCK_BYTES));
+        drop(blocks);
+        pool.keep(0);
+        assert_eq!(pool.loose(), 0);
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //!   to take no more than an eighth above the bytes; one more is for what nobody counts (tables, small batches, the threads' newest
 //!   blocks), so that the process grows by no more than a quarter above the bytes. So where a program makes so many events that this
 //!   matters, less is kept, down to a quarter of the bytes: a moment's delay is no reason to forget everything. This holds at any
-//!   time, not only when a generation ends: whoever needs one more block takes it from the oldest generation.
+//!   time, not only when a generation ends: whoever needs one more block takes it from the oldest generation. Blocks for reuse are the first to
+//!   go: so many lie there as fit, and as the next generation will take in any case.
 //! - R4: what somebody else holds on to (a snapshot that is being written, a stream that is behind) comes on top, and is not forgotten for the
 //!   sake of R3 while it does: that would free nothing.
 
@@ -68,14 +69,14 @@ impl Ring {
         *self.kept.lock() = Kept::default();
     }
 
-    /// A generation has ended (R2), and there are `loose` bytes beside all generations.
-    pub(crate) fn take(&self, generation: &Arc<Generation>, loose: usize) {
+    /// A generation has ended (R2), and `used` bytes beside all generations are not for reuse.
+    pub(crate) fn take(&self, generation: &Arc<Generation>, used: usize) {
         let mut gone = Vec::new();
         let mut kept = self.kept.lock();
         kept.bytes += generation.memory();
         kept.generations.push_back(generation.clone());
         let oldest = generation.ended_ns().saturating_sub(self.min_age_ns);
-        while kept.generations.len() > 1 && (kept.generations[1].began_ns() <= oldest || self.is_too_much(&kept, loose))
+        while kept.generations.len() > 1 && (kept.generations[1].began_ns() <= oldest || self.is_too_much(&kept, used))
         {
             gone.push(kept.pop());
         }
@@ -99,12 +100,36 @@ impl Ring {
         drop(kept);
     }
 
+    /// So many bytes may lie for reuse (R3) beside `used` ones that are not for that, if the next generation takes `next`.
+    pub(crate) fn spare(&self, used: usize, next: usize) -> usize {
+        let kept = self.kept.lock();
+        let fit = self.together().saturating_sub(kept.bytes.saturating_add(used));
+        // What stays when room is made.
+        let (mut stays, newest) = (kept.bytes, kept.generations.len().saturating_sub(1));
+        for generation in kept.generations.iter().take(newest) {
+            if stays - generation.memory() < self.least() {
+                break;
+            }
+            stays -= generation.memory();
+        }
+        fit.max((stays + next).saturating_sub(kept.bytes))
+    }
+
     /// Whether the oldest is to go for the sake of memory (R2, R3).
     fn is_too_much(&self, kept: &Kept, loose: usize) -> bool {
-        let together = self.max_bytes.saturating_add(self.max_bytes / 8);
         kept.generations.len() > 1
-            && (kept.bytes > self.max_bytes || kept.bytes.saturating_add(loose) > together)
-            && kept.bytes - kept.generations[0].memory() >= self.max_bytes / 4
+            && (kept.bytes > self.max_bytes || kept.bytes.saturating_add(loose) > self.together())
+            && kept.bytes - kept.generations[0].memory() >= self.least()
+    }
+
+    /// R3: of all there is.
+    fn together(&self) -> usize {
+        self.max_bytes.saturating_add(self.max_bytes / 8)
+    }
+
+    /// R3: of what is kept.
+    fn least(&self) -> usize {
+        self.max_bytes / 4
     }
 
     /// What is kept, oldest first.
@@ -162,7 +187,7 @@ mod tests {
         assert_eq!(numbers(&ring), [11, 12, 13, 14], "it stays until there is something instead");
         fill(&ring, 15..=20, 20);
         assert_eq!(numbers(&ring), (12..=20).collect::<Vec<_>>());
-        let next = |number, loose| ring.take(&Arc::new(Generation::of(number, vec![0; 20])), loose);
+        let next = |number, used| ring.take(&Arc::new(Generation::of(number, vec![0; 20])), used);
         next(21, 281 - 200);
         assert_eq!(numbers(&ring), (12..=21).collect::<Vec<_>>(), "it fits just so");
         next(22, 281 - 160);
@@ -188,6 +213,26 @@ mod tests {
         (0..10).for_each(|_| ring.make_room(1 << 30));
         assert_eq!(numbers(&ring), [7, 8], "a quarter");
         assert_eq!(ring.bytes(), 4 * BLOCK_BYTES);
+    }
+
+    #[test]
+    fn what_lies_for_reuse_is_what_fits_or_will_be_taken() {
+        let ring = Ring::new(Duration::from_secs(100), 1600);
+        assert_eq!(ring.spare(0, 0), 1800);
+        fill(&ring, 1..=10, 100);
+        assert_eq!(ring.spare(100, 100), 1800 - 1000 - 100);
+        fill(&ring, 11..=20, 100);
+        assert_eq!(ring.bytes(), 1600);
+        assert_eq!(ring.spare(100, 100), 100);
+        assert_eq!(ring.spare(1000, 100), 0, "older ones will make room");
+        assert_eq!(ring.spare(1000, 1300), 100, "down to a quarter");
+        fill(&ring, 21..=21, 1500);
+        assert_eq!((numbers(&ring), ring.bytes()), (vec![20, 21], 1600));
+        assert_eq!(ring.spare(0, 1500), 1400, "nothing but the small one can make room");
+        fill(&ring, 22..=22, 1700);
+        assert_eq!(numbers(&ring), [22]);
+        assert_eq!(ring.spare(0, 1500), 1500);
+        assert_eq!(ring.spare(1 << 20, 1500), 1500);
     }
 
     #[test]

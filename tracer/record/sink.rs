@@ -35,10 +35,9 @@ use crate::wire::ext;
 pub const PENDING_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes of blocks kept for reuse while there are only streams, at least. It is more if the last generations had more: as much as comes back
-/// at once, for new memory costs more than the events that are written to it.
+/// at once, for new memory costs more than the events that are written to it. With flight recorders it is what the last generations had, as far
+/// as R3 has room for it.
 const POOL_BYTES: usize = 32 << 20;
-/// Flight recorders bound them by this part of their own bytes.
-const POOL_SHARE: usize = 16;
 /// Blocks kept in any case, also when nobody traces.
 const POOL_LEAST: usize = 4;
 
@@ -88,10 +87,10 @@ pub enum Subscriber {
 }
 
 impl Subscriber {
-    fn take(&self, generation: &Arc<Generation>, loose: usize) {
+    fn take(&self, generation: &Arc<Generation>, used: usize) {
         match self {
             Subscriber::Stream(s) => s.take(generation),
-            Subscriber::Ring(r) => r.take(generation, loose),
+            Subscriber::Ring(r) => r.take(generation, used),
         }
     }
 
@@ -157,15 +156,19 @@ impl Sink {
         POOL.reuse().unwrap_or_else(|| POOL.map())
     }
 
-    /// The flight recorders are others now, or without them so many bytes are wanted.
-    fn keep_blocks(&self, wanted: usize, last: bool) {
-        let least = self.rings.lock().iter().map(|(_, ring)| ring.max_bytes() / POOL_SHARE).min();
-        let bytes = match least {
-            _ if last => 0,
-            Some(least) => least.min(POOL_BYTES),
-            None => wanted,
-        };
-        POOL.keep((bytes / BLOCK_BYTES).max(POOL_LEAST));
+    /// Blocks are to be kept for a generation of so many bytes.
+    fn keep_blocks(&self, bytes: usize) {
+        let bytes = if self.rings.lock().is_empty() { bytes.max(POOL_BYTES) } else { bytes };
+        POOL.keep(bytes.div_ceil(BLOCK_BYTES).max(POOL_LEAST));
+    }
+
+    /// Flight recorders have got a generation, of so many bytes as the next one may have (R3).
+    fn trim_blocks(&self, next: usize) {
+        let used = POOL.used();
+        let spare = self.rings.lock().iter().map(|(_, ring)| ring.spare(used, next)).min();
+        if let Some(bytes) = spare {
+            POOL.trim(bytes, POOL_LEAST);
+        }
     }
 
     pub(crate) fn push(&self, batch: Batch) {
@@ -277,13 +280,9 @@ impl Reader {
         }
     }
 
-    /// So many bytes of blocks are wanted for reuse while there are only streams.
-    fn wanted_bytes(&self) -> usize {
-        self.sizes[0].max(self.sizes[1]).max(POOL_BYTES)
-    }
-
-    fn keep_blocks(&self, last: bool) {
-        self.sink.keep_blocks(self.wanted_bytes(), last);
+    /// So many bytes the next generation may have.
+    fn next_bytes(&self) -> usize {
+        self.sizes[0].max(self.sizes[1])
     }
 
     fn attach(&mut self, subscriber: Subscriber, number: u64, first: u64) {
@@ -291,14 +290,16 @@ impl Reader {
             self.sink.rings.lock().push((number, ring.clone()));
         }
         self.subscribers.push((subscriber, number, first));
-        self.keep_blocks(false);
+        self.sink.keep_blocks(self.next_bytes());
     }
 
     fn detach(&mut self, close: &Close) {
         self.sink.rings.lock().retain(|(number, _)| !close.detach.contains(number));
         self.subscribers.retain(|(_, number, _)| !close.detach.contains(number));
-        if !close.detach.is_empty() || close.last {
-            self.keep_blocks(close.last);
+        if close.last {
+            POOL.keep(POOL_LEAST);
+        } else if !close.detach.is_empty() {
+            self.sink.keep_blocks(self.next_bytes());
         }
     }
 
@@ -331,11 +332,8 @@ impl Reader {
             }
         }
         let size: usize = mine.iter().map(Message::len).sum();
-        let before = self.wanted_bytes();
         self.sizes = [size, self.sizes[0]];
-        if self.wanted_bytes() != before {
-            self.keep_blocks(false);
-        }
+        self.sink.keep_blocks(self.next_bytes());
         let lost = self.sink.lost.lock().remove(&r#gen);
         let whole = match lost {
             Some(lost) => {
@@ -363,11 +361,13 @@ impl Reader {
         for (subscriber, _, first) in &self.subscribers {
             if *first <= r#gen {
                 match &whole {
-                    Ok(generation) => subscriber.take(generation, POOL.loose()),
+                    Ok(generation) => subscriber.take(generation, POOL.used()),
                     Err(bytes) => subscriber.lose(*bytes),
                 }
             }
         }
+        drop(whole);
+        self.sink.trim_blocks(self.next_bytes());
     }
 }
 
