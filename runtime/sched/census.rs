@@ -32,6 +32,8 @@ const _: () = assert!(crate::sched::slab::SLOTS_WANTED <= WAITS as usize);
 
 /// The census asks the cache for what lies so many slots ahead: with many goroutines it does little but wait for memory.
 const AHEAD: usize = 12;
+/// And for the frames of so many goroutines at once.
+const AT_ONCE: usize = 8;
 
 /// Notes that lie together.
 const CHUNK: usize = 4096;
@@ -88,13 +90,38 @@ impl Noted {
 /// Notes every goroutine that nobody has named in `r#gen`, and the names and labels of those that have not told them.
 pub(crate) fn take(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut StackWalker) -> Noted {
     let mut noted = Noted::default();
-    for (n, (i, g)) in still.numbered().enumerate() {
-        SLAB.prefetch(i + AHEAD);
-        // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
-        g.trace.ready_next(r#gen);
-        if n % 1024 == 1023 && inside.m().preempt.load(Ordering::Relaxed) {
+    let mut slots = still.numbered();
+    for n in 0.. {
+        let some: [_; AT_ONCE] = std::array::from_fn(|_| {
+            let (i, g) = slots.next()?;
+            SLAB.prefetch(i + AHEAD);
+            if !g.trace.was_traced(r#gen) && matches!(g.state.status(), Status::Waiting | Status::Runnable) {
+                g.prefetch_frames();
+            }
+            Some((i, g))
+        });
+        if some[0].is_none() {
+            break;
+        }
+        look_at(some.into_iter().flatten(), inside, r#gen, stacks, &mut noted);
+        if n % (1024 / AT_ONCE) == 1024 / AT_ONCE - 1 && inside.m().preempt.load(Ordering::Relaxed) {
             inside.yield_now(Fixed::Preempted);
         }
+    }
+    noted
+}
+
+/// Notes those of them that nobody has named or that have not told.
+fn look_at(
+    slots: impl Iterator<Item = (usize, &'static G)>,
+    inside: &Inside,
+    r#gen: u64,
+    stacks: &mut StackWalker,
+    noted: &mut Noted,
+) {
+    for (i, g) in slots {
+        // S3, for dead slots too: they may come alive with a new identity. (Those whose pages were given back are ready: B3.)
+        g.trace.ready_next(r#gen);
         let mut turns = 0u32;
         loop {
             let is_named = g.trace.was_traced(r#gen);
@@ -131,7 +158,6 @@ pub(crate) fn take(inside: &Inside, still: &Still, r#gen: u64, stacks: &mut Stac
             }
         }
     }
-    noted
 }
 
 /// Notes the name and the labels of a goroutine that stands still (its state word is held).

@@ -226,6 +226,7 @@ impl Marks {
 #[repr(C, align(64))]
 pub(crate) struct G {
     pub(crate) state: StateWord,
+    /// Of its stack, once it has one.
     pub(crate) class: Cell<Class>,
     /// Of its own kind, or in its own way: almost always nothing of that.
     pub(crate) marks: Marks,
@@ -245,8 +246,8 @@ pub(crate) struct G {
     /// Where it stands while it does not run; null where that is not known.
     ///
     /// - N3: set before it leaves Running, or under SCAN; the frame it points into lives until the goroutine runs on. So it may be followed
-    ///   under SCAN, and only then.
-    place: Cell<*const Place>,
+    ///   under SCAN, and only then. Who only asks the cache for what lies there may look at any time.
+    place: AtomicPtr<Place>,
     id: AtomicU64,
     pub(crate) task: Cell<Option<RawTask>>,
     pub(crate) trace: ResourceState,
@@ -321,25 +322,27 @@ impl G {
     /// (the program switched to another one), of whose extent nobody knows.
     #[inline]
     pub(crate) fn walk_end_from(&self, regs: &Regs) -> usize {
-        let (end, low) = (self.entry.get(), self.stack.get().map_or(usize::MAX, StackRef::low));
+        // By what this line of the cache says: the census comes by a million of them, and the stack's header is another one.
+        let (end, low) = (self.entry.get(), self.stack.get().map_or(usize::MAX, |s| s.low_of(self.class.get())));
         if (low..end).contains(&regs.sp) { end } else { 0 }
     }
 
     /// It stops at `place`, in the calling function's frame (N3).
     #[inline(always)]
     pub(crate) fn stand_at(&self, place: &Place) {
-        self.place.set(place);
+        // ORDER: Relaxed, here and below; N3: the state word hands it on.
+        self.place.store(std::ptr::from_ref(place).cast_mut(), Ordering::Relaxed);
     }
 
     /// Whether this is not its first turn. To itself.
     #[inline]
     pub(crate) fn has_stopped(&self) -> bool {
-        !self.place.get().is_null()
+        !self.place.load(Ordering::Relaxed).is_null()
     }
 
     /// A visitor stops it somewhere in its own code.
     pub(crate) fn stand_anywhere(&self) {
-        self.place.set(std::ptr::null());
+        self.place.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 
     /// Asks the cache for its first two lines: what its start needs, and what events need. Any address will do.
@@ -349,10 +352,10 @@ impl G {
         prefetch(g.wrapping_byte_add(64));
     }
 
-    /// It runs soon: asks the cache for the frames that it will return into. A hint, from whoever holds its queue.
+    /// Asks the cache for the frames that it will return into: it runs soon, or somebody walks them. A hint, from anybody.
     #[inline]
     pub(crate) fn prefetch_frames(&self) {
-        let place = self.place.get().cast::<u8>();
+        let place = self.place.load(Ordering::Relaxed).cast_const().cast::<u8>();
         for line in -3..5isize {
             prefetch(place.wrapping_offset(line * 64));
         }
@@ -365,7 +368,7 @@ impl G {
     /// The caller holds SCAN (N3).
     pub(crate) unsafe fn standing(&self) -> (Regs, Wait, u64) {
         // SAFETY: passed on to the caller: null, or a frame that lives.
-        let place = unsafe { self.place.get().as_ref() };
+        let place = unsafe { self.place.load(Ordering::Relaxed).as_ref() };
         place.map_or((Regs::default(), NOT_WAITING, 0), |p| (p.regs, p.wait, p.since_ns))
     }
 
@@ -375,7 +378,7 @@ impl G {
     ///
     /// The memory between is readable, and the goroutine is the caller's own.
     pub(crate) unsafe fn stands_in(&self, low: usize, high: usize) -> Option<Regs> {
-        let place = self.place.get();
+        let place = self.place.load(Ordering::Relaxed).cast_const();
         if !(low..high).contains(&place.addr()) || !place.is_aligned() {
             return None;
         }
@@ -460,7 +463,7 @@ impl G {
         self.told_in.store(0, Ordering::Relaxed);
         self.marks.set_system(false);
         self.entry.set(0);
-        self.place.set(std::ptr::null());
+        self.place.store(std::ptr::null_mut(), Ordering::Relaxed);
         debug_assert!(self.stack.get().is_none() && self.link.get().is_none() && self.voice_in.get() == 0);
     }
 }

@@ -65,7 +65,13 @@ impl StackRef {
 
     /// The lowest address, guard included.
     pub(crate) fn low(self) -> usize {
-        self.top() & !(self.0.class.bytes() - 1)
+        self.low_of(self.0.class)
+    }
+
+    /// As [`StackRef::low`], of a stack that is known to be of this class.
+    #[inline]
+    pub(crate) fn low_of(self, class: Class) -> usize {
+        self.top() & !(class.bytes() - 1)
     }
 }
 

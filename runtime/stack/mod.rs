@@ -36,6 +36,7 @@ use std::io;
 
 /// How many size classes there are.
 pub(crate) const CLASSES: usize = 4;
+const _: () = assert!(CLASSES.is_power_of_two());
 
 /// The size classes, in bytes.
 pub(crate) const CLASS_BYTES: [usize; CLASSES] = [64 << 10, 256 << 10, 1 << 20, 8 << 20];
@@ -65,8 +66,10 @@ impl Class {
         self.0 as usize
     }
 
+    #[inline]
     pub(crate) fn bytes(self) -> usize {
-        CLASS_BYTES[self.index()]
+        // The mask says what is so in any case, without a branch: this is asked at each event.
+        CLASS_BYTES[self.index() & (CLASSES - 1)]
     }
 }
 
