@@ -19,6 +19,8 @@
 //! - M7: there are more places than walks, and each is one of two neighbours: who finds it in use takes the other one. With one place for each of
 //!   as many walks, two of twenty that a program does again and again would drive each other out, most likely, and cost ten times as much as the
 //!   others, for as long as it runs. What is found by way of a place is believed as little as ever: it may be another walk's by now.
+//! - M8: what is remembered in an earlier generation is forgotten first. After that it is anyone's turn: a program that does a few more walks than
+//!   there are, one after the other, would find none of them if the oldest had to go.
 //! - M3: what came of it is a number that is good for one generation; it is not given in another.
 //! - M4: nothing here allocates but [`Recall::new`] (U4).
 
@@ -272,10 +274,32 @@ pub struct Recall {
     /// At which place each walk is.
     place_of: [u16; WALKS],
     splits: Box<[Split; PLACES]>,
-    /// The walk that is to be forgotten next, and which of two neighbours in use (M7).
-    oldest: usize,
+    victims: Victims,
+    /// Which of two neighbours in use is to be forgotten next (M7).
     turn: usize,
     trail: Trail,
+}
+
+/// Which walk is to be forgotten (M8).
+struct Victims {
+    /// The last one in their order.
+    last: usize,
+    /// For when that will not do.
+    random: u64,
+}
+
+impl Victims {
+    fn next(&mut self, walks: &[Walk; WALKS], generation: u64) -> usize {
+        self.last = (self.last + 1) % WALKS;
+        if walks[self.last].generation != generation {
+            return self.last;
+        }
+        // Marsaglia's xorshift; the upper bits are the better ones.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> (u64::BITS - WALKS.ilog2())) as usize
+    }
 }
 
 /// Of walks that begin so, at how many bytes from the stack pointer the words are that tell them apart (M6); twice the same if it is one.
@@ -310,7 +334,15 @@ impl Recall {
     /// Remembers nothing yet.
     pub fn new() -> Recall {
         let (walks, places, splits) = (boxed(NONE), boxed(0), boxed(NO_SPLIT));
-        Recall { walks, places, place_of: [0; WALKS], splits, oldest: 0, turn: 0, trail: Trail::new() }
+        Recall {
+            walks,
+            places,
+            place_of: [0; WALKS],
+            splits,
+            victims: Victims { last: 0, random: 1 },
+            turn: 0,
+            trail: Trail::new(),
+        }
     }
 
     /// Where a walk is remembered, by how it begins: its program counter and height.
@@ -453,10 +485,10 @@ impl Recall {
         };
         let now = match [place, place ^ 1].into_iter().find(|at| !is_used(at)) {
             Some(free) => {
-                self.oldest = (self.oldest + 1) % WALKS;
-                self.places[free] = self.places[free] & SPLIT | self.oldest as u8;
-                self.place_of[self.oldest] = free as u16;
-                self.oldest
+                let victim = self.victims.next(&self.walks, generation);
+                self.places[free] = self.places[free] & SPLIT | victim as u8;
+                self.place_of[victim] = free as u16;
+                victim
             }
             None => {
                 self.turn ^= 1;
@@ -573,22 +605,52 @@ mod tests {
         }
     }
 
-    /// M7
-    #[test]
-    fn walks_that_meet_live_side_by_side() {
-        refresh_modules();
-        let mut words = [0usize; 2048];
-        let base = words.as_mut_ptr().expose_provenance();
-        let top = base + size_of_val(&words);
-        let regs = |height: usize| Regs { pc: 4711, sp: top - height, fp: 0, lr: 0 };
-        let remember = |recall: &mut Recall, height: usize| {
+    /// A stack of zeros, on which walks begin at any height.
+    struct Flat(Box<[usize; 2048]>);
+
+    impl Flat {
+        fn new() -> Flat {
+            refresh_modules();
+            Flat(boxed(0))
+        }
+
+        /// From the first word to the last.
+        fn heights(&self) -> impl Iterator<Item = usize> + Clone + use<> {
+            (1..=self.0.len()).map(|n| n * WORD)
+        }
+
+        fn top(&self) -> usize {
+            self.0.as_ptr_range().end.expose_provenance()
+        }
+
+        fn regs(&self, height: usize) -> Regs {
+            Regs { pc: 4711, sp: self.top() - height, fp: 0, lr: 0 }
+        }
+
+        /// Remembers the walk that begins there and reads the last word.
+        fn remember(&self, recall: &mut Recall, height: usize) {
+            let top = self.top();
             recall.trail.begin();
             // SAFETY: the array.
             let stack = unsafe { Stack::noted(top - height, top, &recall.trail) };
             assert_eq!(stack.read_return(top - WORD), Some(0));
-            recall.remember(3, &regs(height), top, height as u32);
-        };
-        let heights = (0..words.len()).map(|n| (n + 1) * WORD);
+            recall.remember(3, &self.regs(height), top, height as u32);
+        }
+
+        /// Whether that walk is known.
+        fn knows(&self, recall: &Recall, height: usize) -> bool {
+            // SAFETY: the array.
+            let known = unsafe { recalled(recall, 3, &self.regs(height), self.top()) };
+            assert!(known.is_none_or(|result| result == height as u32));
+            known.is_some()
+        }
+    }
+
+    /// M7
+    #[test]
+    fn walks_that_meet_live_side_by_side() {
+        let flat = Flat::new();
+        let heights = flat.heights();
         let (one, other) = heights
             .clone()
             .find_map(|one| {
@@ -597,14 +659,29 @@ mod tests {
             })
             .expect("two of 2,048 heights with one of 1,024 places");
         let mut recall = Recall::new();
-        for height in [one, other] {
-            remember(&mut recall, height);
-        }
-        for height in [one, other] {
-            // SAFETY: the array.
-            let known = unsafe { recalled(&recall, 3, &regs(height), top) };
-            assert_eq!(known, Some(height as u32));
-        }
+        [one, other].iter().for_each(|&height| flat.remember(&mut recall, height));
+        assert!([one, other].iter().all(|&height| flat.knows(&recall, height)));
+    }
+
+    /// M8
+    #[test]
+    fn a_cycle_of_more_walks_than_there_are() {
+        let flat = Flat::new();
+        let mut recall = Recall::new();
+        let mut turn = |walks: usize| {
+            let is_known = |&height: &usize| {
+                let known = flat.knows(&recall, height);
+                if !known {
+                    flat.remember(&mut recall, height);
+                }
+                known
+            };
+            flat.heights().take(walks).filter(is_known).count()
+        };
+        assert_eq!(turn(WALKS * 5 / 4), 0, "it is the first time");
+        let known: usize = (0..20).map(|_| turn(WALKS * 5 / 4)).sum();
+        // Half of them, or more. In their order, none.
+        assert!(known >= 20 * WALKS * 5 / 4 / 2, "{known}");
     }
 
     /// Heights of frames are alike: they differ by few bytes, and always by the same.
