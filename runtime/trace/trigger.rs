@@ -4,6 +4,8 @@
 //! there for it (`trace/keeper.rs`).
 //!
 //! - TR1: no file is overwritten: each has a number, and one that exists is passed over.
+//! - TR4: a file gets its name when it is whole: the process may end at any time, and nothing waits for the keeper when `main` returns. Until
+//!   then it has [`UNFINISHED`] behind it.
 //! - TR2: the panic hook waits without the scheduler: it may be anywhere, on any stack, with any lock held. It does not wait on threads that
 //!   the snapshot needs, nor on more than a few of those that the scheduler has.
 //! - TR3: a recorder's lock is not waited for without end: whoever holds it may be the one who dies.
@@ -122,6 +124,9 @@ impl Files {
     /// process, `{time}` for the time in UTC (`20261130T092300Z`), and `{n}` for a number that counts up from 1. A name without
     /// `{n}` gets it before its extension. Nothing is overwritten: a number whose file exists is passed over. Directories are
     /// made.
+    ///
+    /// While a file is written its name ends in `.part`, so one that has its own name is whole. What is left of a process that ended in the
+    /// meantime can be read, too, up to where it was cut: `gort` says what is missing.
     pub fn new(pattern: impl Into<String>) -> Files {
         Files { pattern: pattern.into(), cool_down: Duration::from_secs(10), max_files: 10 }
     }
@@ -360,6 +365,14 @@ struct Place {
     written: Mutex<Written>,
 }
 
+/// A file that is not whole yet, and what it will be called after.
+struct Unfinished {
+    part: PathBuf,
+    trigger: String,
+    n: u64,
+    now: SystemTime,
+}
+
 #[derive(Default)]
 struct Written {
     last_n: u64,
@@ -369,27 +382,60 @@ struct Written {
 /// Numbers that are tried when files exist (TR1).
 const TRIES: u64 = 100_000;
 
+/// What the name of a file ends in that is not whole (TR4).
+const UNFINISHED: &str = ".part";
+
 impl Place {
-    /// A file that did not exist.
-    fn make(&self, trigger: &str) -> io::Result<(PathBuf, File)> {
+    /// A file that did not exist, and does not until it is [finished](Place::finish).
+    fn make(&self, trigger: &str) -> io::Result<(Unfinished, File)> {
         let now = SystemTime::now();
         let before = self.written.lock().last_n;
         for n in before + 1..=before + TRIES {
             let path = self.files.name(trigger, n, now);
             make_directory(&path)?;
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
+            if path.symlink_metadata().is_ok() {
+                continue;
+            }
+            let mut part = path.into_os_string();
+            part.push(UNFINISHED);
+            let part = PathBuf::from(part);
+            match OpenOptions::new().write(true).create_new(true).open(&part) {
                 Ok(file) => {
                     self.written.lock().last_n = n;
-                    return Ok((path, file));
+                    return Ok((Unfinished { part, trigger: trigger.into(), n, now }, file));
                 }
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(Error::new(e.kind(), format!("{}: {e}", path.display()))),
+                Err(e) => return Err(Error::new(e.kind(), format!("{}: {e}", part.display()))),
             }
         }
-        Err(Error::new(
+        Err(self.too_many())
+    }
+
+    /// Gives a file that is whole and closed its name, which is answered (TR4).
+    fn finish(&self, file: &Unfinished) -> io::Result<PathBuf> {
+        for n in file.n..file.n + TRIES {
+            let path = self.files.name(&file.trigger, n, file.now);
+            // Unlike a new name a second one does not replace what somebody else has made meanwhile.
+            let named = match fs::hard_link(&file.part, &path) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+                // Not every file system has second names.
+                Err(_) => fs::rename(&file.part, &path),
+                Ok(()) => fs::remove_file(&file.part),
+            };
+            self.written.lock().last_n = n;
+            return named
+                .map(|()| path)
+                .map_err(|e| Error::new(e.kind(), format!("{}: cannot give it its name: {e}", file.part.display())));
+        }
+        Err(self.too_many())
+    }
+
+    fn too_many(&self) -> Error {
+        let pattern = &self.files.pattern;
+        Error::new(
             ErrorKind::AlreadyExists,
-            format!("{}: {TRIES} files exist already: delete some, or add {{pid}} or {{time}}", self.files.pattern),
-        ))
+            format!("{pattern}: {TRIES} files exist already: delete some, or add {{pid}} or {{time}}"),
+        )
     }
 
     /// One more file is written.
@@ -433,17 +479,18 @@ fn write(recorder: &Mutex<State>, place: &Place, trip: &Trip) -> io::Result<Wrot
     if ring.bytes() == 0 {
         return Err(Error::other("nothing is recorded yet, and the present generation cannot be ended"));
     }
-    let (path, file) = place.make(&trip.name)?;
+    let (unfinished, file) = place.make(&trip.name)?;
     // Closed before anything else is done with it.
     let written = ring.write_to(&mut BufWriter::with_capacity(1 << 16, file));
     match written {
         Ok(bytes) => {
+            let path = place.finish(&unfinished)?;
             place.add(path.clone());
             Ok(Wrote { path, bytes, whole })
         }
         Err(e) => {
-            let _ = fs::remove_file(&path);
-            Err(Error::new(e.kind(), format!("{}: {e}", path.display())))
+            let _ = fs::remove_file(&unfinished.part);
+            Err(Error::new(e.kind(), format!("{}: {e}", unfinished.part.display())))
         }
     }
 }
@@ -554,6 +601,38 @@ mod tests {
         assert_eq!(name(".flight", "x"), ".flight-7");
         assert_eq!(name("{trigger}", "../../etc/{n}"), "-..-etc--n--7");
         assert_eq!(name("{n}{trigger}", "..."), "7manual");
+    }
+
+    /// TR1, TR4
+    #[test]
+    fn a_file_gets_its_name_when_it_is_whole() {
+        let dir = std::env::temp_dir().join(format!("gort-place-{}", std::process::id()));
+        let files = Files::new(format!("{}/{{trigger}}-{{n}}.trace", dir.display())).checked().unwrap();
+        let place = Place { files, written: Mutex::default() };
+        let list = || {
+            let mut names: Vec<_> =
+                fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort_unstable();
+            names
+        };
+        let begin = || place.make("x").unwrap();
+        let (first, file) = begin();
+        drop(file);
+        assert_eq!(list(), ["x-1.trace.part"]);
+        assert_eq!(place.finish(&first).unwrap(), dir.join("x-1.trace"));
+        assert_eq!(list(), ["x-1.trace"]);
+
+        fs::write(dir.join("x-2.trace"), "somebody's").unwrap();
+        fs::write(dir.join("x-3.trace.part"), "of a process that ended").unwrap();
+        let (fourth, mut file) = begin();
+        io::Write::write_all(&mut file, b"mine").unwrap();
+        drop(file);
+        fs::write(dir.join("x-4.trace"), "somebody's, made meanwhile").unwrap();
+        assert_eq!(place.finish(&fourth).unwrap(), dir.join("x-5.trace"));
+        assert_eq!(fs::read(dir.join("x-5.trace")).unwrap(), b"mine");
+        assert_eq!(list(), ["x-1.trace", "x-2.trace", "x-3.trace.part", "x-4.trace", "x-5.trace"]);
+        assert_eq!(begin().0.part, dir.join("x-6.trace.part"));
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
