@@ -60,6 +60,7 @@ func main() {
 		"buffered-4x4":  rate(func(n int) { buffered(4, n) }),
 		"mutex":         rate(mutex),
 		"mutex-8":       rate(contendedMutex),
+		"mutex-storm":   rate(mutexStorm),
 		"skynet":        burst(skynet),
 		"timers":        timers,
 		"memory":        func() []float64 { return parked(million) },

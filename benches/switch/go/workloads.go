@@ -106,6 +106,24 @@ func contendedMutex(n int) {
 	mustBe(n, locked.count)
 }
 
+// The lock is held while others run.
+func mutexStorm(n int) {
+	locked.count = 0
+	var group sync.WaitGroup
+	for range rivalry {
+		group.Go(func() {
+			for range n / rivalry {
+				locked.Lock()
+				locked.count++
+				runtime.Gosched()
+				locked.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	mustBe(n, locked.count)
+}
+
 // Of so many leaves.
 func skynet(leaves int) {
 	sum := make(chan int)

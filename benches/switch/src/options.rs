@@ -24,7 +24,7 @@ usage: cargo xtask bench [net|http|gc] [OPTION...]
              gc:         std gort-sink go-sink
   --workloads W,...  some of a suite (all)
              switch:     yield-1 yield-1000 spawn-join spawn-group spawn-million ping-pong buffered-1x1 buffered-4x4 mutex
-                         mutex-8 skynet timers memory memory-64k idle cores
+                         mutex-8 mutex-storm skynet timers memory memory-64k idle cores
              net:        echo-64 echo-1000 churn stream connected dial
              http:       hello
              gc:         gc-trees gc-graph gc-pause-10m gc-pause-1g

@@ -101,6 +101,8 @@ pub enum Workload {
     Mutex,
     /// Eight goroutines that do so, with one mutex and nothing in between.
     Mutex8,
+    /// Eight goroutines that lock, yield and unlock, so that all the others wait.
+    MutexStorm,
     /// A tree of goroutines, ten children a node, that sends the sum of its leaves up through channels without a buffer.
     Skynet,
     /// Many goroutines that sleep a few times.
@@ -278,7 +280,7 @@ const fn spec(
 
 /// All of them, in the order of the report.
 #[rustfmt::skip]
-pub const TABLE: [Spec; 27] = {
+pub const TABLE: [Spec; 28] = {
     use {Kind::*, Procs::*, Target::*, Workload as W, super::workload::Net as N};
     const MILLION: u64 = 1_000_000;
     [
@@ -292,6 +294,7 @@ pub const TABLE: [Spec; 27] = {
         spec(W::Buffered4, "buffered-4x4", "buffered channel (128), 4x4", Rate, Asked, &[of_go(0.60), BUSY]),
         spec(W::Mutex, "mutex", "mutex, uncontended", Rate, Fixed(1), &[column("ns", Some(Std)), BUSY]),
         spec(W::Mutex8, "mutex-8", "mutex, 8 goroutines, short section", Rate, Asked, &[of_go(0.50), BUSY]),
+        spec(W::MutexStorm, "mutex-storm", "mutex, 8 goroutines, a yield in the section", Rate, Asked, &[column("ns", None), BUSY]),
         spec(W::Skynet, "skynet", "skynet, a million leaves, per leaf", Burst(MILLION), Asked, &[of_go(0.45), BUSY]),
         spec(W::Timers, "timers", "100,000 sleepers, 10 x 100 ms", Sleepers, Asked, &[
             column("s", Some(OfGo(0.60))),

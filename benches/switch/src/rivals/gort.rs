@@ -96,10 +96,19 @@ impl Rival for Gort {
                 let mutex = Mutex::new(0_u64);
                 (0..ops).for_each(|_| *black_box(&mutex).lock() += 1);
             }
-            Workload::Mutex8 => {
+            Workload::Mutex8 | Workload::MutexStorm => {
                 let mutex = Arc::new(Mutex::new(0_u64));
                 let shared = Arc::clone(&mutex);
-                share_out(RIVALRY, move || (0..ops / RIVALRY).for_each(|_| *shared.lock() += 1));
+                let yields = workload == Workload::MutexStorm;
+                share_out(RIVALRY, move || {
+                    for _ in 0..ops / RIVALRY {
+                        let mut locked = shared.lock();
+                        *locked += 1;
+                        if yields {
+                            rt::yield_now();
+                        }
+                    }
+                });
                 assert_eq!(*mutex.lock(), ops);
             }
             Workload::Skynet => {

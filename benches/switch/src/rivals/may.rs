@@ -95,11 +95,18 @@ fn once(workload: Workload, ops: u64) {
             let mutex = Mutex::new(0_u64);
             (0..ops).for_each(|_| *black_box(&mutex).lock().expect("not poisoned") += 1);
         }
-        Workload::Mutex8 => {
+        Workload::Mutex8 | Workload::MutexStorm => {
             let mutex = Arc::new(Mutex::new(0_u64));
             let shared = Arc::clone(&mutex);
+            let yields = workload == Workload::MutexStorm;
             share_out(RIVALRY, move || {
-                (0..ops / RIVALRY).for_each(|_| *shared.lock().expect("not poisoned") += 1);
+                for _ in 0..ops / RIVALRY {
+                    let mut locked = shared.lock().expect("not poisoned");
+                    *locked += 1;
+                    if yields {
+                        yield_now();
+                    }
+                }
             });
             assert_eq!(*mutex.lock().expect("not poisoned"), ops);
         }

@@ -180,9 +180,9 @@ impl Contender {
                 Part::Cannot("its stacks begin at 2 KiB and grow: there is no size to choose")
             }
             (Contender::Tokio | Contender::Smol, Memory64K) => Part::Cannot("its tasks have no stacks"),
-            (Contender::Std, PingPong | Buffered1 | Mutex | Mutex8) => Part::Takes,
+            (Contender::Std, PingPong | Buffered1 | Mutex | Mutex8 | MutexStorm) => Part::Takes,
             (Contender::Std, Buffered4) => Part::Cannot("its channels have one receiver"),
-            (Contender::ParkingLot, Mutex | Mutex8) => Part::Takes,
+            (Contender::ParkingLot, Mutex | Mutex8 | MutexStorm) => Part::Takes,
             (Contender::Crossbeam, PingPong | Buffered1 | Buffered4) => Part::Takes,
             (Contender::Std | Contender::ParkingLot | Contender::Crossbeam, _) => Part::Absent,
             (Contender::Mio, _) => Part::Absent,

@@ -132,11 +132,16 @@ async fn once(workload: Workload, ops: u64) {
                 *black_box(&mutex).lock().await += 1;
             }
         }
-        Workload::Mutex8 => {
+        Workload::Mutex8 | Workload::MutexStorm => {
             let mutex = Arc::new(Mutex::new(0_u64));
+            let yields = workload == Workload::MutexStorm;
             let locks = |mutex: Arc<Mutex<u64>>| async move {
                 for _ in 0..ops / RIVALRY {
-                    *mutex.lock().await += 1;
+                    let mut locked = mutex.lock().await;
+                    *locked += 1;
+                    if yields {
+                        yield_now().await;
+                    }
                 }
             };
             share_out(RIVALRY, || locks(Arc::clone(&mutex))).await;

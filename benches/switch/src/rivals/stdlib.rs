@@ -16,9 +16,18 @@ pub fn once(workload: Workload, ops: u64) {
             let mutex = Mutex::new(0_u64);
             (0..ops).for_each(|_| *black_box(&mutex).lock().expect("not poisoned") += 1);
         }
-        Workload::Mutex8 => {
+        Workload::Mutex8 | Workload::MutexStorm => {
             let mutex = Mutex::new(0_u64);
-            share_out(RIVALRY, || (0..ops / RIVALRY).for_each(|_| *mutex.lock().expect("not poisoned") += 1));
+            let yields = workload == Workload::MutexStorm;
+            share_out(RIVALRY, || {
+                for _ in 0..ops / RIVALRY {
+                    let mut locked = mutex.lock().expect("not poisoned");
+                    *locked += 1;
+                    if yields {
+                        thread::yield_now();
+                    }
+                }
+            });
             assert_eq!(mutex.into_inner().expect("not poisoned"), ops);
         }
         _ => unreachable!("std does not take part in it"),
