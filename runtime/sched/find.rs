@@ -3,8 +3,8 @@
 //! The order, one step per line in [`find`]: every 504th time the new goroutine that has waited longest for any P (P6); every 61st time the global
 //! queue, so that two goroutines that keep readying each other cannot starve it; due timers, every eighth time and when there is nothing else;
 //! the next slot; the own queues, and those that were due (P5), which every eighth time come before the next slot; a share of the global queue; the
-//! network; others' queues, in random order, four passes, next slots and timers in the last one. Then the P goes to the idle list, everything is looked
-//! at once more (I2), and the M sleeps.
+//! network; others' queues, in random order, four passes, next slots and timers in the last one; the same for a while, if nobody else searches, and soon
+//! with what is left to others at first (P7). Then the P goes to the idle list, everything is looked at once more (I2), and the M sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -43,6 +43,9 @@ const NETWORK_EVERY: u32 = 64;
 
 /// How long a lone searcher goes on before its M sleeps: waking it again would cost more.
 const SPIN_NS: u64 = 30_000;
+
+/// For how long it leaves alone what a P would come to by itself (P7).
+const SHY_NS: u64 = 5_000;
 
 /// The next goroutine of this P, where [`find`] would do nothing else: most of the time.
 #[inline]
@@ -191,7 +194,7 @@ fn chosen(m: &'static M, p: &'static P, own: &mut Own) -> Option<&'static G> {
     match chaos::pick(8)? {
         0 => SCHED.global.pop(),
         1 => p.take_front(),
-        2 if SCHED.gomaxprocs() > 1 => steal(m, own, chaos::one_in(2)),
+        2 if SCHED.gomaxprocs() > 1 => steal(m, own, chaos::one_in(2), chaos::one_in(2)),
         3 => SCHED.global.pop_batch(p, SCHED.gomaxprocs()),
         _ => None,
     }
@@ -216,10 +219,11 @@ fn search(m: &'static M, own: &mut Own) -> Option<&'static G> {
     if own.searching.is_none() {
         own.searching = Some(SCHED.searchers.join());
     }
-    let mut until = 0;
+    let mut began = 0;
+    let mut in_earnest = false;
     loop {
         for pass in 0..4 {
-            if let Some(g) = steal(m, own, pass == 3) {
+            if let Some(g) = steal(m, own, pass == 3, in_earnest) {
                 return Some(g);
             }
             if !world_runs() {
@@ -233,11 +237,17 @@ fn search(m: &'static M, own: &mut Own) -> Option<&'static G> {
             return m.must_p().take_front();
         }
         let now = mono_ns();
-        if until == 0 {
-            until = now + SPIN_NS;
+        if began == 0 {
+            began = now;
         }
-        if now >= until || !SCHED.searchers.is_alone() {
+        let gives_up = now - began >= SPIN_NS || !SCHED.searchers.is_alone();
+        if gives_up && in_earnest {
             return None;
+        }
+        // Nobody gives up before a look that leaves nothing to others (I2).
+        in_earnest = gives_up || now - began >= SHY_NS;
+        if gives_up {
+            continue;
         }
         for _ in 0..32 {
             std::hint::spin_loop();
@@ -245,8 +255,8 @@ fn search(m: &'static M, own: &mut Own) -> Option<&'static G> {
     }
 }
 
-/// One pass over all other Ps.
-fn steal(m: &'static M, own: &mut Own, last: bool) -> Option<&'static G> {
+/// One pass over all other Ps. `last`: next slots and timers, too. `in_earnest`: also what a P would come to by itself (P7).
+fn steal(m: &'static M, own: &mut Own, last: bool, in_earnest: bool) -> Option<&'static G> {
     let p = m.must_p();
     let ps = SCHED.ps();
     let start = own.rng.below(ps.len());
@@ -262,7 +272,9 @@ fn steal(m: &'static M, own: &mut Own, last: bool) -> Option<&'static G> {
                 return Some(g);
             }
         }
-        if let Some((g, more)) = p.steal_from(victim) {
+        if (in_earnest || !victim.comes_to_its_only_one(last))
+            && let Some((g, more)) = p.steal_from(victim)
+        {
             record_steal(m, p, victim, more + 1);
             return Some(g);
         }

@@ -19,6 +19,10 @@
 //!   and the last of them with it; and a tree, whose goroutines make others when they begin, is not in the way of those that are about to end.
 //!   Where there are always younger ones all the same, the one that has waited longest for any P is taken now and then. `has_new` is set before
 //!   one is put into `fresh`, and when there are global ones; the owner takes it away when it finds neither.
+//! - P7: a thief leaves a P the only goroutine that queues there as long as the P has a turn every two microseconds: it comes to that one sooner than
+//!   the thief has its lines of the cache. Otherwise those who wait for a lock whose holder yields, say, are torn apart by turns, and each turn
+//!   takes two or three times as long. But such a P may have work for two all the same, so that holds for the first five microseconds of a search, and
+//!   only for who searches alone. New ones are not meant, nor those that were due: for them somebody may wait.
 //! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
 //!   microseconds first: the owner is about to run it.
 
@@ -501,6 +505,25 @@ impl P {
         if victim.fresh.len() > victim.queue.len() { new().or_else(others) } else { others().or_else(new) }
     }
 
+    /// Whether a thief is to leave it the only goroutine that queues here (P7). `look`: see whether it takes turns at all.
+    pub(crate) fn comes_to_its_only_one(&self, look: bool) -> bool {
+        let has_one = self.queue.len() == 1 && self.fresh.is_empty() && !self.has_due();
+        has_one && (!look || self.takes_turns())
+    }
+
+    /// Whether it has another turn within two microseconds.
+    fn takes_turns(&self) -> bool {
+        let turns = self.turns.load(Ordering::Relaxed);
+        let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() * 2 / 1000;
+        while tracer::clock::ticks() < until {
+            std::hint::spin_loop();
+            if self.turns.load(Ordering::Relaxed) != turns {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Steals `victim`'s next goroutine if it stays there for a few microseconds (P3).
     pub(crate) fn steal_next(victim: &P) -> Option<&'static G> {
         let first = victim.run_next.load(Ordering::Acquire);
@@ -702,6 +725,41 @@ mod tests {
         gs(1001..1002).for_each(|g| p.put_due(g));
         let place = ids(&p, usize::MAX).iter().position(|&id| id == 1001).unwrap();
         assert!(place <= AHEAD, "it came after {place}");
+    }
+
+    /// P7
+    #[test]
+    fn the_only_one_is_left_to_a_p_that_takes_turns() {
+        use std::sync::atomic::AtomicBool;
+        let p = P::new(0);
+        let mut all = gs(1..10);
+        let mut next = || all.next().unwrap();
+        assert!(!p.comes_to_its_only_one(false), "it has none");
+        p.put_back(next());
+        assert!(p.comes_to_its_only_one(false));
+        assert!(!p.comes_to_its_only_one(true), "its turn lasts");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    p.turns.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            // That thread may have to wait for a processor.
+            while !p.comes_to_its_only_one(true) {
+                std::thread::yield_now();
+            }
+            p.take_over_new(next());
+            assert!(!p.comes_to_its_only_one(true), "a new one queues, too");
+            assert_eq!(ids(&p, 2), [1, 2]);
+            p.put_due(next());
+            assert!(!p.comes_to_its_only_one(true), "one that was due");
+            assert_eq!(ids(&p, 2), [3]);
+            p.put_back(next());
+            p.put_back(next());
+            assert!(!p.comes_to_its_only_one(true), "two");
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 
     /// What was due is seen and found by others, before the rest, and is still that in the thief's hands.
