@@ -415,12 +415,18 @@ impl Place {
     fn finish(&self, file: &Unfinished) -> io::Result<PathBuf> {
         for n in file.n..file.n + TRIES {
             let path = self.files.name(&file.trigger, n, file.now);
+            make_directory(&path)?;
             // Unlike a new name a second one does not replace what somebody else has made meanwhile.
             let named = match fs::hard_link(&file.part, &path) {
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
                 // Not every file system has second names.
+                Err(_) if path.symlink_metadata().is_ok() => continue,
                 Err(_) => fs::rename(&file.part, &path),
-                Ok(()) => fs::remove_file(&file.part),
+                Ok(()) => {
+                    // It has its name, whatever becomes of the first one.
+                    let _ = fs::remove_file(&file.part);
+                    Ok(())
+                }
             };
             self.written.lock().last_n = n;
             return named

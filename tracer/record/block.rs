@@ -16,6 +16,7 @@
 //! - A generation in one piece: its memory was there twice while it was put together, and each byte was copied.
 //! - Pages that are mapped ahead (`MAP_POPULATE`): most threads of most programs fill little of their last block.
 
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -94,8 +95,10 @@ const LAYOUT: std::alloc::Layout = match std::alloc::Layout::from_size_align(BLO
 /// Blocks that nobody uses, and how much memory all of them take.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    free: Mutex<Vec<Pages>>,
-    /// How many are kept in `free`; it has room for them, so that none is added by way of the allocator.
+    /// The last one to come is the first to go out again. Nothing is allocated or freed while this is locked: a thread may want a block in the
+    /// middle of the program's own allocator.
+    free: Mutex<VecDeque<Pages>>,
+    /// How many are kept in `free`; it has room for them.
     free_max: AtomicUsize,
     /// Bytes (N3).
     loose: AtomicUsize,
@@ -106,12 +109,12 @@ pub(crate) static POOL: Pool = Pool::new();
 
 impl Pool {
     const fn new() -> Pool {
-        Pool { free: Mutex::new(Vec::new()), free_max: AtomicUsize::new(0), loose: AtomicUsize::new(0) }
+        Pool { free: Mutex::new(VecDeque::new()), free_max: AtomicUsize::new(0), loose: AtomicUsize::new(0) }
     }
 
     /// A block that nobody uses, if there is one.
     pub(crate) fn reuse(&'static self) -> Option<Block> {
-        let pages = self.free.lock().pop()?;
+        let pages = self.free.lock().pop_back()?;
         Some(Block { pages: ManuallyDrop::new(pages), pool: self })
     }
 
@@ -123,15 +126,16 @@ impl Pool {
 
     /// From now on so many blocks are kept for reuse.
     pub(crate) fn keep(&self, free_max: usize) {
-        let surplus = {
-            let mut free = self.free.lock();
-            self.free_max.store(free_max, Ordering::Relaxed);
-            let more = free_max.saturating_sub(free.len());
-            free.reserve(more);
-            let len = free.len().min(free_max);
-            free.split_off(len)
-        };
-        surplus.into_iter().for_each(|pages| self.unmap(pages));
+        let has_room = self.free.lock().capacity() >= free_max;
+        let mut other = VecDeque::with_capacity(if has_room { 0 } else { free_max });
+        let mut free = self.free.lock();
+        if free.capacity() < free_max {
+            other.append(&mut free);
+            std::mem::swap(&mut *free, &mut other);
+        }
+        self.free_max.store(free_max, Ordering::Relaxed);
+        drop(free);
+        self.unmap_while(|free| free.len() > free_max);
     }
 
     /// Bytes of memory that are no part of a generation (N3).
@@ -147,17 +151,17 @@ impl Pool {
 
     /// No more than so many bytes are free for reuse, but for `least` blocks.
     pub(crate) fn trim(&self, bytes: usize, least: usize) {
-        let surplus = {
+        self.unmap_while(|free| free.len() > least && free.iter().map(|pages| pages.written).sum::<usize>() > bytes);
+    }
+
+    /// Those that have been free for longest go to the system, one by one.
+    fn unmap_while(&self, too_many: impl Fn(&VecDeque<Pages>) -> bool) {
+        loop {
             let mut free = self.free.lock();
-            let mut sum = 0;
-            let stay = free.iter().take_while(|pages| {
-                sum += pages.written;
-                sum <= bytes
-            });
-            let len = stay.count().max(least).min(free.len());
-            free.split_off(len)
-        };
-        surplus.into_iter().for_each(|pages| self.unmap(pages));
+            let Some(pages) = too_many(&free).then(|| free.pop_front()).flatten() else { return };
+            drop(free);
+            self.unmap(pages);
+        }
     }
 
     fn unmap(&self, pages: Pages) {
@@ -208,7 +212,7 @@ impl Drop for Block {
         let pages = unsafe { ManuallyDrop::take(&mut self.pages) };
         let mut free = self.pool.free.lock();
         if free.len() < self.pool.free_max.load(Ordering::Relaxed) {
-            return free.push(pages);
+            return free.push_back(pages);
         }
         drop(free);
         self.pool.unmap(pages);

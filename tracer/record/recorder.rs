@@ -100,7 +100,8 @@ impl Ring {
         drop(kept);
     }
 
-    /// So many bytes may lie for reuse (R3) beside `used` ones that are not for that, if the next generation takes `next`.
+    /// So many bytes may lie for reuse (R3) beside `used` ones that are not for that, if the next generation takes `next`, some of which it may
+    /// have already.
     pub(crate) fn spare(&self, used: usize, next: usize) -> usize {
         let kept = self.kept.lock();
         let fit = self.together().saturating_sub(kept.bytes.saturating_add(used));
@@ -112,7 +113,7 @@ impl Ring {
             }
             stays -= generation.memory();
         }
-        fit.max((stays + next).saturating_sub(kept.bytes))
+        fit.max((stays + next.saturating_sub(used)).saturating_sub(kept.bytes))
     }
 
     /// Whether the oldest is to go for the sake of memory (R2, R3).
@@ -225,14 +226,15 @@ mod tests {
         assert_eq!(ring.bytes(), 1600);
         assert_eq!(ring.spare(100, 100), 100);
         assert_eq!(ring.spare(1000, 100), 0, "older ones will make room");
-        assert_eq!(ring.spare(1000, 1300), 100, "down to a quarter");
+        assert_eq!(ring.spare(1000, 2300), 100, "down to a quarter");
         fill(&ring, 21..=21, 1500);
         assert_eq!((numbers(&ring), ring.bytes()), (vec![20, 21], 1600));
         assert_eq!(ring.spare(0, 1500), 1400, "nothing but the small one can make room");
         fill(&ring, 22..=22, 1700);
         assert_eq!(numbers(&ring), [22]);
         assert_eq!(ring.spare(0, 1500), 1500);
-        assert_eq!(ring.spare(1 << 20, 1500), 1500);
+        assert_eq!(ring.spare(1000, 1500), 500, "it has begun");
+        assert_eq!(ring.spare(1 << 20, 1500), 0);
     }
 
     #[test]

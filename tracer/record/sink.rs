@@ -151,6 +151,10 @@ impl Sink {
     fn buffer_slow(&self) -> Block {
         // R3. Nobody is waited for: whoever else is at it makes room, too.
         if let Some(rings) = self.rings.try_lock() {
+            // Somebody else may have made room for more than itself.
+            if let Some(block) = POOL.reuse() {
+                return block;
+            }
             rings.iter().for_each(|(_, ring)| ring.make_room(POOL.loose() + BLOCK_BYTES));
         }
         POOL.reuse().unwrap_or_else(|| POOL.map())
