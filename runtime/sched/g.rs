@@ -356,6 +356,9 @@ impl G {
     #[inline]
     pub(crate) fn prefetch_frames(&self) {
         let place = self.place.load(Ordering::Relaxed).cast_const().cast::<u8>();
+        if place.is_null() {
+            return;
+        }
         for line in -3..5isize {
             prefetch(place.wrapping_offset(line * 64));
         }

@@ -19,7 +19,7 @@
 //!   and the last of them with it; and a tree, whose goroutines make others when they begin, is not in the way of those that are about to end.
 //!   Where there are always younger ones all the same, the one that has waited longest for any P is taken now and then. `has_new` is set before
 //!   one is put into `fresh`, and when there are global ones; the owner takes it away when it finds neither.
-//! - P7: a thief leaves a P the only goroutine that queues there as long as the P has a turn every two microseconds: it comes to that one sooner than
+//! - P7: a thief leaves a P the only goroutine that queues there as long as the P has a turn every microsecond: it comes to that one sooner than
 //!   the thief has its lines of the cache. Otherwise those who wait for a lock whose holder yields, say, are torn apart by turns, and each turn
 //!   takes two or three times as long. But such a P may have work for two all the same, so that holds for the first five microseconds of a search, and
 //!   only for who searches alone. New ones are not meant, nor those that were due: for them somebody may wait.
@@ -507,15 +507,18 @@ impl P {
 
     /// Whether a thief is to leave it the only goroutine that queues here (P7). `look`: see whether it takes turns at all.
     pub(crate) fn comes_to_its_only_one(&self, look: bool) -> bool {
-        let has_one = self.queue.len() == 1 && self.fresh.is_empty() && !self.has_due();
+        let has_one = self.queue.len() == 1
+            && self.ahead_len.load(Ordering::Relaxed) == 0
+            && self.fresh.is_empty()
+            && !self.has_due.load(Ordering::Relaxed);
         has_one && (!look || self.takes_turns())
     }
 
-    /// Whether it has another turn within two microseconds.
+    /// Whether it has another turn within a microsecond.
     fn takes_turns(&self) -> bool {
         let turns = self.turns.load(Ordering::Relaxed);
-        let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() * 2 / 1000;
-        while tracer::clock::ticks() < until {
+        let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() / 1000;
+        while !chaos::one_in(64) && tracer::clock::ticks() < until {
             std::hint::spin_loop();
             if self.turns.load(Ordering::Relaxed) != turns {
                 return true;
@@ -739,7 +742,7 @@ mod tests {
         assert!(p.comes_to_its_only_one(false));
         assert!(!p.comes_to_its_only_one(true), "its turn lasts");
         let stop = AtomicBool::new(false);
-        std::thread::scope(|threads| {
+        let left = std::thread::scope(|threads| {
             threads.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     p.turns.fetch_add(1, Ordering::Relaxed);
@@ -750,16 +753,20 @@ mod tests {
                 std::thread::yield_now();
             }
             p.take_over_new(next());
-            assert!(!p.comes_to_its_only_one(true), "a new one queues, too");
-            assert_eq!(ids(&p, 2), [1, 2]);
+            let beside_new = p.comes_to_its_only_one(true);
+            let mut taken = ids(&p, 2);
+            p.put_back(next());
             p.put_due(next());
-            assert!(!p.comes_to_its_only_one(true), "one that was due");
-            assert_eq!(ids(&p, 2), [3]);
+            let beside_due = p.comes_to_its_only_one(true);
+            taken.extend(ids(&p, 2));
             p.put_back(next());
             p.put_back(next());
-            assert!(!p.comes_to_its_only_one(true), "two");
+            let two = p.comes_to_its_only_one(true);
+            taken.extend(ids(&p, 2));
             stop.store(true, Ordering::Relaxed);
+            (beside_new, beside_due, two, taken)
         });
+        assert_eq!(left, (false, false, false, vec![1, 2, 4, 3, 5, 6]));
     }
 
     /// What was due is seen and found by others, before the rest, and is still that in the thief's hands.

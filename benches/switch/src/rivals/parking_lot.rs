@@ -12,10 +12,10 @@ pub fn once(workload: Workload, ops: u64) {
     match workload {
         Workload::Mutex => (0..ops).for_each(|_| *black_box(&mutex).lock() += 1),
         Workload::Mutex8 | Workload::MutexStorm => {
-            let yields = workload == Workload::MutexStorm;
-            share_out(RIVALRY, || {
+            let (shared, yields) = (&mutex, workload == Workload::MutexStorm);
+            share_out(RIVALRY, move || {
                 for _ in 0..ops / RIVALRY {
-                    let mut locked = mutex.lock();
+                    let mut locked = shared.lock();
                     *locked += 1;
                     if yields {
                         thread::yield_now();

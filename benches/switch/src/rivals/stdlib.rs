@@ -18,10 +18,10 @@ pub fn once(workload: Workload, ops: u64) {
         }
         Workload::Mutex8 | Workload::MutexStorm => {
             let mutex = Mutex::new(0_u64);
-            let yields = workload == Workload::MutexStorm;
-            share_out(RIVALRY, || {
+            let (shared, yields) = (&mutex, workload == Workload::MutexStorm);
+            share_out(RIVALRY, move || {
                 for _ in 0..ops / RIVALRY {
-                    let mut locked = mutex.lock().expect("not poisoned");
+                    let mut locked = shared.lock().expect("not poisoned");
                     *locked += 1;
                     if yields {
                         thread::yield_now();
