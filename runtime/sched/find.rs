@@ -220,7 +220,7 @@ fn search(m: &'static M, own: &mut Own) -> Option<&'static G> {
         own.searching = Some(SCHED.searchers.join());
     }
     let mut began = 0;
-    let mut in_earnest = !SCHED.searchers.is_alone();
+    let mut in_earnest = false;
     loop {
         for pass in 0..4 {
             if let Some(g) = steal(m, own, pass == 3, in_earnest) {

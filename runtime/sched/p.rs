@@ -21,8 +21,8 @@
 //!   one is put into `fresh`, and when there are global ones; the owner takes it away when it finds neither.
 //! - P7: a thief leaves a P the only goroutine that queues there as long as the P has a turn every microsecond: it comes to that one sooner than
 //!   the thief has its lines of the cache. Otherwise those who wait for a lock whose holder yields, say, are torn apart by turns, and each turn
-//!   takes two or three times as long. But such a P may have work for two all the same, so that holds for the first five microseconds of a search, and
-//!   only for who searches alone. New ones are not meant, nor those that were due: for them somebody may wait.
+//!   takes two or three times as long. But such a P may have work for two all the same, so that holds for the first five microseconds of a search, or
+//!   for its first round where others search, too. New ones are not meant, nor those that were due: for them somebody may wait.
 //! - P3: `run_next` is taken by exchange, by the owner and by thieves. A thief leaves it to the owner for a few
 //!   microseconds first: the owner is about to run it.
 
