@@ -517,14 +517,7 @@ impl P {
     /// Whether it has another turn within a microsecond.
     fn takes_turns(&self) -> bool {
         let turns = self.turns.load(Ordering::Relaxed);
-        let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() / 1000;
-        while !chaos::one_in(64) && tracer::clock::ticks() < until {
-            std::hint::spin_loop();
-            if self.turns.load(Ordering::Relaxed) != turns {
-                return true;
-            }
-        }
-        false
+        happens_within(1, || self.turns.load(Ordering::Relaxed) != turns)
     }
 
     /// Steals `victim`'s next goroutine if it stays there for a few microseconds (P3).
@@ -533,13 +526,8 @@ impl P {
         if first.is_null() {
             return None;
         }
-        // 3 us.
-        let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() * 3 / 1000;
-        while !chaos::one_in(64) && tracer::clock::ticks() < until {
-            std::hint::spin_loop();
-            if victim.run_next.load(Ordering::Relaxed) != first {
-                return None;
-            }
+        if happens_within(3, || victim.run_next.load(Ordering::Relaxed) != first) {
+            return None;
         }
         victim
             .run_next
@@ -653,6 +641,18 @@ impl P {
         }
         n
     }
+}
+
+/// Whether a thief sees it happen within so many microseconds. (Under chaos it may not look for as long.)
+fn happens_within(us: u64, happens: impl Fn() -> bool) -> bool {
+    let until = tracer::clock::ticks() + tracer::clock::ticks_per_ms() * us / 1000;
+    while !chaos::one_in(64) && tracer::clock::ticks() < until {
+        std::hint::spin_loop();
+        if happens() {
+            return true;
+        }
+    }
+    false
 }
 
 /// Fetches some blocks, the lowest of which is the first to be used.

@@ -146,16 +146,21 @@ impl Pool {
     /// Bytes of those that are not free for reuse.
     pub(crate) fn used(&self) -> usize {
         let free = self.free.lock();
-        self.loose().saturating_sub(free.iter().map(|pages| pages.written).sum())
+        self.loose().saturating_sub(written(&free))
     }
 
     /// No more than so many bytes are free for reuse, but for `least` blocks.
     pub(crate) fn trim(&self, bytes: usize, least: usize) {
-        self.unmap_while(|free| free.len() > least && free.iter().map(|pages| pages.written).sum::<usize>() > bytes);
+        let mut surplus = written(&self.free.lock()).saturating_sub(bytes);
+        self.unmap_while(|free| {
+            let goes = surplus > 0 && free.len() > least;
+            surplus = surplus.saturating_sub(free.front().map_or(0, |pages| pages.written));
+            goes
+        });
     }
 
     /// Those that have been free for longest go to the system, one by one.
-    fn unmap_while(&self, too_many: impl Fn(&VecDeque<Pages>) -> bool) {
+    fn unmap_while(&self, mut too_many: impl FnMut(&VecDeque<Pages>) -> bool) {
         loop {
             let mut free = self.free.lock();
             let Some(pages) = too_many(&free).then(|| free.pop_front()).flatten() else { return };
@@ -168,6 +173,11 @@ impl Pool {
         self.loose.fetch_sub(pages.written, Ordering::Relaxed);
         pages.unmap();
     }
+}
+
+/// Bytes of memory that these take.
+fn written(free: &VecDeque<Pages>) -> usize {
+    free.iter().map(|pages| pages.written).sum()
 }
 
 /// [`BLOCK_BYTES`] of memory.

@@ -166,9 +166,8 @@ impl Sink {
         POOL.keep(bytes.div_ceil(BLOCK_BYTES).max(POOL_LEAST));
     }
 
-    /// Flight recorders have got a generation, of so many bytes as the next one may have (R3).
-    fn trim_blocks(&self, next: usize) {
-        let used = POOL.used();
+    /// Flight recorders have got a generation, of so many bytes as the next one may have, and `used` bytes beside all are not for reuse (R3).
+    fn trim_blocks(&self, used: usize, next: usize) {
         let spare = self.rings.lock().iter().map(|(_, ring)| ring.spare(used, next)).min();
         if let Some(bytes) = spare {
             POOL.trim(bytes, POOL_LEAST);
@@ -362,16 +361,18 @@ impl Reader {
         unsafe { tables(r#gen).reset() };
         // ORDER: Release; pairs with done().
         self.sink.done.store(r#gen, Ordering::Release);
+        // The same for all of them: what one drops was a generation before, and is free or gone after.
+        let used = POOL.used();
         for (subscriber, _, first) in &self.subscribers {
             if *first <= r#gen {
                 match &whole {
-                    Ok(generation) => subscriber.take(generation, POOL.used()),
+                    Ok(generation) => subscriber.take(generation, used),
                     Err(bytes) => subscriber.lose(*bytes),
                 }
             }
         }
         drop(whole);
-        self.sink.trim_blocks(self.next_bytes());
+        self.sink.trim_blocks(used, self.next_bytes());
     }
 }
 
