@@ -96,29 +96,21 @@ func mutex(n int) {
 	}
 }
 
-func contendedMutex(n int) {
-	locked.count = 0
-	var group sync.WaitGroup
-	for range rivalry {
-		group.Go(func() { mutex(n / rivalry) })
+// The lock is held while others run.
+func heldMutex(n int) {
+	for range n {
+		locked.Lock()
+		locked.count++
+		runtime.Gosched()
+		locked.Unlock()
 	}
-	group.Wait()
-	mustBe(n, locked.count)
 }
 
-// The lock is held while others run.
-func mutexStorm(n int) {
+func contend(n int, part func(int)) {
 	locked.count = 0
 	var group sync.WaitGroup
 	for range rivalry {
-		group.Go(func() {
-			for range n / rivalry {
-				locked.Lock()
-				locked.count++
-				runtime.Gosched()
-				locked.Unlock()
-			}
-		})
+		group.Go(func() { part(n / rivalry) })
 	}
 	group.Wait()
 	mustBe(n, locked.count)
